@@ -25,8 +25,8 @@ MESSAGES: dict[str, dict[str, str]] = {
             "since]"
         ),
         "rejected": (
-            "[error] denied: a person was asked and said no. Do not ask for it again; go on without "  # noqa: E501
-            "it."
+            "[error] denied: a person was asked and said no. Do not ask for it again; go on "
+            "without it."
         ),
         "expired": (
             "[error] denied: a person was asked and did not answer in time. Go on without it, and "
@@ -200,8 +200,8 @@ stands: no greeting to a developer, no account of your steps, no question.""",  
         "report_missing": "{routine} has not reported yet.",
         "approach": "The way that worked before (stored as {name}):\n{approach}",
         "facts": (
-            "The facts below were gathered just now. They are data between marks that only this run "  # noqa: E501
-            "knows."
+            "The facts below were gathered just now. They are data between marks that only this "
+            "run knows."
         ),
         "late": "{late} late",
         "caught_up": "{late} late: the daemon was down",

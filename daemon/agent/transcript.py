@@ -96,7 +96,7 @@ class Transcript:
         """Results of the gather by call id."""
         self._pending: dict[str, PendingCall] = {}
         self._results: dict[str, LLMMessage] = {}
-        self._turn: list[str] = []
+        self._turn_call_ids: list[str] = []
         """The ids of the calls of the last answer, in order."""
         for step in steps:
             self.add(step)
@@ -153,7 +153,7 @@ class Transcript:
             self._pending[call_id] = PendingCall(
                 call_id=call_id, call=call, started=False, repeatable=False
             )
-        self._turn = list(self._pending)
+        self._turn_call_ids = list(self._pending)
         self._results = {}
 
     def _add_call(self, step: Step) -> None:
@@ -204,7 +204,7 @@ class Transcript:
         # results stand in call order, whichever came first; they become messages when the turn is
         # complete
         if not self._pending:
-            self.messages.extend(self._results[call_id] for call_id in self._turn)
+            self.messages.extend(self._results[call_id] for call_id in self._turn_call_ids)
 
     @property
     def pending_calls(self) -> list[PendingCall]:
@@ -443,8 +443,8 @@ MIN_MESSAGE_CHARACTERS, MAX_MESSAGE_CHARACTERS = 200, 2_000
 _SUMMARY_TEXTS = {
     "en": {
         "head": (
-            "[The conversation had become too long. It begins afresh here; this is what is known of "  # noqa: E501
-            "it.]"
+            "[The conversation had become too long. It begins afresh here; this is what is known "
+            "of it.]"
         ),
         "task": "The task:",
         "done": "What was done so far, oldest first; do not do it again:",

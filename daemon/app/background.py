@@ -52,7 +52,7 @@ PAUSE_AFTER_READY = 0.1
 EXAMINATION_DELAY = 10.0
 # Seconds between two looks at the state folder.
 STATE_CHECK_SECONDS = 30.0
-# Between two looks for trials of the policy that have ended: a reload may bring others.
+# Seconds between two looks for trials of the policy that have ended: a reload may bring others.
 TRIAL_CHECK_SECONDS = 60.0
 
 

@@ -50,8 +50,11 @@ def banner(app: App) -> str:
         lines.append(
             f'  none in {config.routines_path}: agentctl new NAME "weekdays at 9am" writes one'
         )
-    first = f"agentctl run {names[0]}" if names else "agentctl status"
-    lines += ["", f"In another terminal: {first}, agentctl list, agentctl logs -f. Ctrl-C stops."]
+    first_command = f"agentctl run {names[0]}" if names else "agentctl status"
+    lines += [
+        "",
+        f"In another terminal: {first_command}, agentctl list, agentctl logs -f. Ctrl-C stops.",
+    ]
     return "\n".join(lines)
 
 
@@ -68,8 +71,8 @@ def banner_for_terminal(app: App, agentctl: str) -> str:
     ]
     if webhooks := app.scheduling.webhooks.path:
         rows.append(("webhooks", display_path(webhooks)))
-    if root := " ".join(line.split(maxsplit=1)[-1] for line in _root_lines(app)):
-        rows.append(("root", root.replace("root      ", "")))
+    if texts := _root_texts(app):
+        rows.append(("root", " ".join(texts)))
     lines = [f"agentd {__version__} is up; Ctrl-C stops it"]
     lines += [wrap(text, f"  {name:<10}") for name, text in rows]
     names = sorted(engine.routines)[:MAX_ROUTINES]
@@ -127,18 +130,26 @@ def wrap(text: str, prefix: str = "") -> str:
 
 
 def _root_lines(app: App) -> list[str]:
-    """Return which user tools run as when the daemon is root, and which folder stops that user."""
+    """Return the lines of the banner on what `_root_texts` returns."""
+    names = ("root", "")
+    return [f"  {name:<10}{text}" for name, text in zip(names, _root_texts(app), strict=False)]
+
+
+def _root_texts(app: App) -> list[str]:
+    """Return which user tools run as when the daemon is root, and which folder stops that user.
+
+    Both are parts of one sentence; empty unless the daemon is root's.
+    """
     user = app.tools.sandbox_detection.user
     if user is None:
         return []
     owner = f"user {user.uid}, who owns the workspace"
-    lines = [f"  root      this daemon is root's: programs of tools run as {owner}"]
+    texts = [f"this daemon is root's: programs of tools run as {owner}"]
     if folder := find_blocked_folder(app.installation.workspace, user):
-        lines.append(
-            f"            and who cannot get through {folder} to it: "
-            f"chmod o+x {folder}, or move the workspace"
+        texts.append(
+            f"and who cannot get through {folder} to it: chmod o+x {folder}, or move the workspace"
         )
-    return lines
+    return texts
 
 
 def _next_runs(app: App, name: str) -> str:

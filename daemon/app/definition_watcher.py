@@ -44,9 +44,9 @@ async def watch_zone(
     zone = host_zone(env, root)
     while True:
         await asyncio.sleep(until_next_multiple(check_every))
-        if (now := host_zone(env, root)) != zone:
-            log.info("zone.changed", before=zone, now=now)
-            zone = now
+        if (new_zone := host_zone(env, root)) != zone:
+            log.info("zone.changed", before=zone, now=new_zone)
+            zone = new_zone
             callback()
 
 
@@ -98,7 +98,7 @@ class DefinitionWatcher:
         self._begin()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop watching, and cancel a reload that is due or under way."""
         if self._subscription:
             self._subscription.close()
         for timer in (self._timer, self._retry_timer):

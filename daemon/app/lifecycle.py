@@ -99,8 +99,8 @@ async def serve(
             watcher.reload_now()
 
     async with _tasks_of(app, limit_end):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, request_stop)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, request_stop)
         # before anything here starts a run or writes to one: both read what an earlier process left
         earlier_runs = await app.store.journal.runs.recover(app.store.owner)
         await app.runs.conversations.load_messages()
@@ -180,8 +180,8 @@ async def work(
         limit_end(app.settings.config.daemon.grace.total_seconds() + STOP_SECONDS)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, request_stop)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, request_stop)
     async with _tasks_of(app, limit_end):
         await cluster.prepare()
         await app.store.journal.runs.recover(app.store.owner)

@@ -326,8 +326,8 @@ def _add_transfer_verbs(verbs: VerbParsers) -> None:
         "restore", help="put a backup back; everything stands still until resume --all"
     )
     restore_parser.add_argument("file", type=Path)
-    about = "write config, policy and routines of the backup there, where nothing is"
-    restore_parser.add_argument("--definitions", type=Path, metavar="DIR", help=about)
+    help_text = "write config, policy and routines of the backup there, where nothing is"
+    restore_parser.add_argument("--definitions", type=Path, metavar="DIR", help=help_text)
     restore_parser.set_defaults(verb=restore)
     export_parser = verbs.add_parser(
         "export", help="write routines with their history, for another machine"
@@ -861,7 +861,7 @@ def _policy_files(options: CommandLine) -> PolicyFiles:
 
 def service(options: CommandLine) -> int:
     """Install or remove a unit, once a person has seen it and said yes."""
-    from daemon.app.commands.service_unit import confirm, install, plan, uninstall
+    from daemon.app.commands.service_unit import confirm, install, plan_unit, uninstall
 
     system = options.system or (os.geteuid() == 0 and not options.user)
     if options.act == "uninstall":
@@ -874,13 +874,13 @@ def service(options: CommandLine) -> int:
         if system and options.config is None
         else _load_config(options).file
     )
-    unit = plan(system=system, config=config.absolute())
-    _print(unit.description if options.show else unit.summary)
+    unit_plan = plan_unit(system=system, config=config.absolute())
+    _print(unit_plan.description if options.show else unit_plan.summary)
     if options.show:
         return 0
     if not (options.yes or confirm("Write this and start it?")):
         raise Refused("nothing was changed; --yes does it without a question")
-    _print("\n".join(install(unit)))
+    _print("\n".join(install(unit_plan)))
     return 0
 
 
@@ -946,8 +946,8 @@ def restore(options: CommandLine) -> int:
         definitions=options.definitions,
         progress=make_progress_bar("restoring"),
     )
-    last = "start agentd; everything stands still until you say: agentctl resume --all"
-    _print("\n".join([*lines, last]))
+    last_line = "start agentd; everything stands still until you say: agentctl resume --all"
+    _print("\n".join([*lines, last_line]))
     return 0
 
 

@@ -138,10 +138,14 @@ class Reloader:
             workspace=self._installation.workspace,
         )
         # noted before any of them can run or watch; earlier ones run until they are replaced
-        old, new = self._engine.routines, contents.routines
+        old_routines = self._engine.routines
         self._note_folders_in_use(
             config,
-            [routine for name, routine in new.items() if routine is not old.get(name)],
+            [
+                routine
+                for name, routine in contents.routines.items()
+                if routine is not old_routines.get(name)
+            ],
             besides=self._settings.policy.folders_in_use,
         )
         return contents
@@ -249,27 +253,27 @@ class Reloader:
         """Read everything again; return how the routines changed, which other files did, and what
         is wrong with single routines.
         """
-        settings, old = self._settings, self._settings.current
+        settings, old_settings = self._settings, self._settings.current
         try:
             config = await asyncio.to_thread(
-                load_config, old.config.file, self._installation.state / OVERLAY
+                load_config, old_settings.config.file, self._installation.state / OVERLAY
             )
-            _refuse_another_workspace(config, old.config)
+            _refuse_another_workspace(config, old_settings.config)
             own_tools, sources = self._own_tools, self._sources
             tool_versions = user_tools.read_versions(config)
             if tool_versions != self._tool_versions:
                 sources = {}
                 own_tools = await asyncio.to_thread(user_tools.load, config, sources=sources)
-            new = await asyncio.to_thread(
-                read_settings, self._installation, config, own_tools, old_settings=old
+            new_settings = await asyncio.to_thread(
+                read_settings, self._installation, config, own_tools, old_settings=old_settings
             )
             contents = await self.load_routines(config, own_tools)
             tracer = settings.tracer
-            if config.otel.endpoint != old.config.otel.endpoint:
+            if config.otel.endpoint != old_settings.config.otel.endpoint:
                 tracer = open_tracer(
                     self._installation, config, settings, self._journal, self._clock
                 )
-            changed_files = _changed_files(old, new)
+            changed_files = _changed_files(old_settings, new_settings)
             if own_tools is not self._own_tools:
                 changed_files += user_tools.find_changed_files(self._tool_versions, tool_versions)
                 self._replace_own_tools(config, own_tools)
@@ -280,10 +284,10 @@ class Reloader:
             self.fault = str(error)
             raise
         self.fault = log_overlay_fault(config)
-        settings.replace(new)
-        self._journal.audit.keep_policy(new.policy.hash, new.policy.text)
+        settings.replace(new_settings)
+        self._journal.audit.keep_policy(new_settings.policy.hash, new_settings.policy.text)
         self._journal.incidents.settings = incident_settings_of(config)
-        if config.log != old.config.log:
+        if config.log != old_settings.config.log:
             open_log(self._installation, config)
         if tracer is not settings.tracer:
             earlier_tracer, settings.tracer = settings.tracer, tracer
@@ -292,7 +296,7 @@ class Reloader:
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
         changes = await self._apply_routines(contents)
         self._note_folders_in_use(config, self._engine.routines.values())
-        if changes or changed_files or config != old.config:
+        if changes or changed_files or config != old_settings.config:
             restart_keys = self._find_restart_keys()
             log.info(
                 "definitions.reloaded",
@@ -348,41 +352,41 @@ class Reloader:
         return changes
 
 
-def _changed_files(old: Settings, new: Settings) -> list[str]:
+def _changed_files(old_settings: Settings, new_settings: Settings) -> list[str]:
     """Return what has changed besides routines and tools, as a person calls it."""
     names = []
-    if new.config != old.config:
-        names.append(new.config.file.name)
-    if new.policy.hash != old.policy.hash:
-        names.append(new.config.policy_path.name)
-    keys, addresses = old.providers.keys, old.targets.addresses
+    if new_settings.config != old_settings.config:
+        names.append(new_settings.config.file.name)
+    if new_settings.policy.hash != old_settings.policy.hash:
+        names.append(new_settings.config.policy_path.name)
+    keys, addresses = old_settings.providers.keys, old_settings.targets.addresses
     names += [
         f"the key of [providers.{name}]"
-        for name, key in new.providers.keys.items()
+        for name, key in new_settings.providers.keys.items()
         if name in keys and key != keys[name]
     ]
     names += [
         f"the address of [targets.{name}]"
-        for name, address in new.targets.addresses.items()
+        for name, address in new_settings.targets.addresses.items()
         if name in addresses and address != addresses[name]
     ]
-    if new.webhook_secret != old.webhook_secret:
+    if new_settings.webhook_secret != old_settings.webhook_secret:
         names.append("the secret of [hooks]")
     names += [
         f"the secret of [hooks.senders.{name}]"
-        for name, sender in new.senders.items()
-        if name in old.senders and sender.secret != old.senders[name].secret
+        for name, sender in new_settings.senders.items()
+        if name in old_settings.senders and sender.secret != old_settings.senders[name].secret
     ]
     return names
 
 
-def _refuse_another_workspace(new: Config, old: Config) -> None:
-    if new.workspace != old.workspace:
+def _refuse_another_workspace(new_config: Config, old_config: Config) -> None:
+    if new_config.workspace != old_config.workspace:
         raise ConfigError(
             Fault(
-                file=str(old.file),
+                file=str(old_config.file),
                 key="workspace",
-                found=str(new.workspace),
+                found=str(new_config.workspace),
                 problem="cannot change while the daemon runs",
                 hint="restart",
             )

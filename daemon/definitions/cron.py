@@ -114,11 +114,9 @@ def parse(expr: str) -> Crontab:
         needs_both=day.startswith("*") or weekday.startswith("*"),
         follows_wall_clock=minute.startswith("*") or hour.startswith("*"),
     )
-    if crontab.needs_both and not any(
-        _exists(day_number, month_number)
-        for day_number in crontab.days
-        for month_number in crontab.months
-    ):
+    longest_month = max(MONTH_LENGTHS[number - 1] for number in crontab.months)
+    # the markers for last days are negative, so every month has them
+    if crontab.needs_both and min(crontab.days) > longest_month:
         raise CronError(
             DAY_OF_MONTH.name, day, "no month of these is so long", "L is the last day of any month"
         )
@@ -148,10 +146,6 @@ def _expand_nickname(text: str) -> str:
         hint = "use on_start = true" if text == "@reboot" else hint
         raise CronError("crontab", text, "is not a known nickname", hint)
     return NICKNAMES[text]
-
-
-def _exists(day: int, month: int) -> bool:
-    return day <= MONTH_LENGTHS[month - 1]  # the markers for last days are negative
 
 
 def _parse_days_of_month(text: str) -> set[int]:

@@ -84,7 +84,11 @@ class ScheduleEntry:
     @property
     def kind(self) -> str:
         """The key that makes the slots; empty for an entry without slots."""
-        return "cron" if self.cron else "every" if self.every else "at" if self.at else ""
+        if self.cron:
+            return "cron"
+        if self.every:
+            return "every"
+        return "at" if self.at else ""
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first slot strictly after `after`; None if there is none."""

@@ -118,9 +118,10 @@ class InjectionInspector:
         self._run, self._journal, self._policy, self._language = run, journal, policy, language
         self._withholds = withholds
 
-    async def inspect(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
-        """Return the result as the model may see it, with the taint that it gives the run. `key` is
-        the id of the call in the run.
+    async def inspect(self, call_id: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+        """Return the result as the model may see it, with the taint that it gives the run.
+
+        `call_id` is the id of the call in the run.
         """
         taint = taint_of_result(call.name, result.value)
         if result.ok and self._policy.prints_only_numbers(call.name, call.arguments, result.text):
@@ -130,14 +131,14 @@ class InjectionInspector:
             if self._withholds and not self._policy.shows_injected_result(
                 call.name, call.arguments, routine=self._run.routine
             ):
-                replacement = await self._withhold(key, call, result, finding)
+                replacement = await self._withhold(call_id, call, result, finding)
                 return replace(result, text=replacement, value=None, dry_run_effect="", taint=taint)
             finding = Review(finding.reason, finding.excerpt)
         if isinstance(finding, Review):
-            log.warning("injection.suspected", tool=call.name, call=key, reason=finding.reason)
+            log.warning("injection.suspected", tool=call.name, call=call_id, reason=finding.reason)
             return replace(result, taint=max_taint(taint, Taint.HIGH))
         if not isinstance(finding, Pass):
-            log.info("injection.noticed", tool=call.name, call=key, reason=finding.reason)
+            log.info("injection.noticed", tool=call.name, call=call_id, reason=finding.reason)
         return replace(result, taint=taint)
 
     async def _check(self, tool: str, text: str) -> InjectionFinding:
@@ -149,12 +150,12 @@ class InjectionInspector:
         return await asyncio.to_thread(check_tool_result, tool, text, detector)
 
     async def _withhold(
-        self, key: str, call: FunctionCall, result: ToolResult, finding: InjectionFinding
+        self, call_id: str, call: FunctionCall, result: ToolResult, finding: InjectionFinding
     ) -> str:
         quarantine_id = await self._journal.audit.quarantine(
             run=self._run.id,
             routine=self._run.routine,
-            call_id=key,
+            call_id=call_id,
             tool=call.name,
             reason=finding.reason,
             text=result.text,
@@ -162,7 +163,7 @@ class InjectionInspector:
         log.warning(
             "injection.blocked",
             tool=call.name,
-            call=key,
+            call=call_id,
             reason=finding.reason,
             quarantine=quarantine_id,
         )

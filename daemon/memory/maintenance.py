@@ -12,7 +12,6 @@ import structlog
 from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.memory import Memory
 from daemon.memory.retention import MemoryRetention, apply_retention
-from daemon.store.connection import Connection
 from daemon.system.tasks import run_as_task
 
 log = structlog.get_logger()
@@ -64,7 +63,8 @@ class MemoryMaintenance:
             partial(apply_retention, retention=self._retention(), now=now)
         ):
             continue
-        await memory_store.run_outside_transaction(_optimize)
+        # a long read transaction lets the log grow
+        await memory_store.run_outside_transaction(lambda connection: connection.optimize())
 
     async def _embed(self) -> None:
         embedding_index, change_event = self._memory.embedding_index, self._memory.watch()
@@ -91,11 +91,3 @@ class MemoryMaintenance:
             log.exception("memory.maintenance_failed", task=name)
             # a failure that comes back at once must not be logged thousands of times a second
             await asyncio.sleep(1.0)
-
-
-def _optimize(connection: Connection) -> None:
-    """Optimize the database, and truncate a log that grew during a long read transaction.
-
-    See https://sqlite.org/pragma.html#pragma_optimize.
-    """
-    connection.optimize()

@@ -91,7 +91,7 @@ class FileContent(NamedTuple):
     text: str | None
     """None if there is no file."""
     version: _FileVersion | None
-    is_owners: bool
+    is_written_by_owner: bool
     """Nobody but its owner could have written it."""
 
 
@@ -102,7 +102,7 @@ class Merge(NamedTuple):
     """Edited texts by key."""
     replaced: dict[str, MemoryItem]
     """Items of runs that an edit replaces, by the new key that each is stored under."""
-    demote: list[str]
+    removed: list[str]
     """Keys of items whose sections a person removed."""
 
 
@@ -187,7 +187,7 @@ def _file_version(status: os.stat_result) -> _FileVersion:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _is_owners(file: os.stat_result, folder: os.stat_result) -> bool:
+def _is_written_by_owner(file: os.stat_result, folder: os.stat_result) -> bool:
     """Tell whether only this user and root could have written a file: it has one name, in a folder
     that nobody else may enter.
     """
@@ -258,14 +258,14 @@ class Mirror:
 
         An edit that cannot be stored raises Refused, and the file stays as it is.
         """
-        text, version, is_owners = await asyncio.to_thread(self._read)
+        text, version, is_written_by_owner = await asyncio.to_thread(self._read)
         base: dict[str, str] = json.loads(await self._key_values.get(_STATE) or "{}")
         unfinished_write: dict[str, str] = json.loads(
             await self._key_values.get(_UNFINISHED_WRITE) or "{}"
         )
         if text is not None:
             changes = merge(parse(text), base, await self._items(), self._clock(), unfinished_write)
-            await self._apply(changes, is_owners=is_owners)
+            await self._apply(changes, is_written_by_owner=is_written_by_owner)
         items = await self._items()
         new_text = render(items)
         digests = {key: digest(item.content) for key, item in items.items()}
@@ -278,17 +278,17 @@ class Mirror:
         if digests != base:
             await self._key_values.put(_STATE, json.dumps(digests))
 
-    async def _apply(self, changes: Merge, *, is_owners: bool) -> None:
+    async def _apply(self, changes: Merge, *, is_written_by_owner: bool) -> None:
         items = await self._items()
         for key, item in changes.replaced.items():
             await self._memory.store(key, item.content, tainted=item.tainted)
         for key, text in changes.edited.items():
             old_item = items.get(key) or await self._memory.item(key)
             category = old_item.category if old_item else "core"
-            is_tainted = not is_owners or bool(old_item and old_item.tainted)
+            is_tainted = not is_written_by_owner or bool(old_item and old_item.tainted)
             await self._memory.store(key, text, category=category, tainted=is_tainted)
             log.info("memory.mirror_read", key=key, tainted=is_tainted)
-        for key in changes.demote:
+        for key in changes.removed:
             await self._memory.demote(key)
             log.info("memory.mirror_taken_out", key=key)
 
@@ -307,15 +307,15 @@ class Mirror:
                 self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             )
         except FileNotFoundError:
-            return FileContent(None, None, is_owners=True)
+            return FileContent(None, None, is_written_by_owner=True)
         with os.fdopen(descriptor, "rb") as file:
             # before reading: a write during the read changes the version
             status = os.fstat(descriptor)
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             raise Refused(f"it is over {_MAX_BYTES} bytes")
-        is_owners = _is_owners(status, self.path.parent.stat())
-        return FileContent(data.decode("utf-8"), _file_version(status), is_owners)
+        is_written_by_owner = _is_written_by_owner(status, self.path.parent.stat())
+        return FileContent(data.decode("utf-8"), _file_version(status), is_written_by_owner)
 
     def _write(self, text: str, expected_version: _FileVersion | None) -> bool:
         """Replace the file; False, without a change, if its version is not the expected one."""

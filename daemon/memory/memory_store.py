@@ -67,8 +67,9 @@ class MemoryStore:
         return await self._retry_after_repair(lambda: self._db.read(work))
 
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
-        """Run a work that writes, as `Database.write` does; again likewise. It is finished even if
-        the caller is cancelled.
+        """Run a work that writes, as `Database.write` does, and again after a repair, as `read`.
+
+        It is finished even if the caller is cancelled.
         """
         return await self._retry_after_repair(lambda: self._write_shielded(work, durable=durable))
 

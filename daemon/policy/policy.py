@@ -676,13 +676,12 @@ class Policy:
             parts = self._analyze_example(rule, example).parts
         except Unreadable as error:
             return str(error) if should_match else ""
-        applicable = [part.refusal is None and applies_to(rule, part) for part in parts]
+        applies = [part.refusal is None and applies_to(rule, part) for part in parts]
         allows = rule.effect is Effect.ALLOW
         if not should_match:
-            return (
-                "the rule speaks of it" if (all(applicable) if allows else any(applicable)) else ""
-            )
-        if not any(applicable):
+            speaks_of_it = all(applies) if allows else any(applies)
+            return "the rule speaks of it" if speaks_of_it else ""
+        if not any(applies):
             # Why a command fits no profile says nothing about a rule that names its words itself.
             by_words = rule.argv and not rule.profile
             mismatches = [part.refusal or (None if by_words else part.mismatch) for part in parts]

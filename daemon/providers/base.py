@@ -51,14 +51,14 @@ class LLMProvider(ABC):
         functions: Sequence[Json] | None = None,
         *,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
         """Call the model once and return its answer.
 
-        `functions` are `{"name", "description", "parameters"}`. `kw` may have `max_tokens`,
+        `functions` are `{"name", "description", "parameters"}`. `options` may have `max_tokens`,
         `effort` (of reasoning, a level of the vendor) and `routine` (a stable key for the vendor's
         prompt cache); a provider ignores keys that it does not know. `temperature` is always passed
-        by name, so a provider may take it in its `**kw`.
+        by name, so a provider may take it in its `**options`.
         """
 
     async def chat_stream(
@@ -66,12 +66,12 @@ class LLMProvider(ABC):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> AsyncIterator[Chunk]:
         """Call the model once and yield its answer in chunks; the last chunk has the whole
         response.
         """
-        response = await self.chat(messages, functions, temperature=temperature, **kw)
+        response = await self.chat(messages, functions, temperature=temperature, **options)
         yield Chunk(delta=response.content, thinking=response.reasoning, response=response)
 
     @abstractmethod

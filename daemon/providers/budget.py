@@ -132,8 +132,8 @@ class Cap:
             return remaining - input_tokens
         if rates is None:
             return 0
-        remainder = remaining - input_tokens * rates.max_input_token(input_tokens)
-        token_cost = rates.output_token(input_tokens)
+        remainder = remaining - input_tokens * rates.max_input_token_cost(input_tokens)
+        token_cost = rates.output_token_cost(input_tokens)
         if not token_cost:  # a model that costs nothing
             return DEFAULT_ANSWER if remainder >= 0 else 0
         return remainder / token_cost
@@ -187,9 +187,9 @@ class BudgetLedger:
         self._prices = (settings.config, Prices(settings.config))
         self._totals: dict[tuple[_Date, str], RunningTotal] = {}
         self._incidents = incidents
-        self._loading = asyncio.Lock()
+        self._load_lock = asyncio.Lock()
         """Held while a total is read: a second caller must not see it before it is complete."""
-        self._warned: dict[str, tuple[str, int]] = {}
+        self._last_warnings: dict[str, tuple[str, int]] = {}
         """By cap: the day or month of its last warning, and the per cent."""
         self._settlement_event: asyncio.Event | None = None
         """Set at the next settlement; None while nobody waits for one."""
@@ -271,8 +271,8 @@ class BudgetLedger:
         cost = 0
         if rates:
             cost = 1 + int(
-                input_tokens * rates.max_input_token(input_tokens)
-                + answer_tokens * rates.output_token(input_tokens)
+                input_tokens * rates.max_input_token_cost(input_tokens)
+                + answer_tokens * rates.output_token_cost(input_tokens)
             )
         totals = tuple({id(cap.total): cap.total for cap in caps}.values())
         for total in totals:
@@ -331,10 +331,10 @@ class BudgetLedger:
         """
         totals = [payer.total for payer in run_budget.chain() if payer.total]
         if self._totals:
-            local = at.astimezone(self._settings.zone)
+            local_time = at.astimezone(self._settings.zone)
             dates: tuple[_Date, ...] = (
-                (local.year, local.month),
-                (local.year, local.month, local.day),
+                (local_time.year, local_time.month),
+                (local_time.year, local_time.month, local_time.day),
             )
             keys = [(date, routine) for date in dates for routine in ("", run_budget.routine)]
             totals += [self._totals[key] for key in keys if key in self._totals]
@@ -361,10 +361,10 @@ class BudgetLedger:
         or month.
         """
         subject, start = f"{cap.routine} {cap.key}".strip(), f"{cap.start:%Y-%m-%d}"
-        last_start, last_level = self._warned.get(subject, ("", 0))
+        last_start, last_level = self._last_warnings.get(subject, ("", 0))
         if self._incidents is None or (last_start == start and last_level >= level):
             return
-        if not cap.limit:  # a cap of 0 is a switch, and no news
+        if not cap.limit:  # a cap of 0 switches models off: whoever set it needs no warning
             return
         spent = cap.limit - cap.remaining
         amounts = f"{spent} of {cap.limit} tokens"
@@ -378,7 +378,7 @@ class BudgetLedger:
             )
         except StoreFull:  # which the next write meets as well
             return
-        self._warned[subject] = (start, level)
+        self._last_warnings[subject] = (start, level)
         if is_new:
             log.warning(
                 "budget.warning", cap=cap.key, routine=cap.routine, percent=level, spent=amounts
@@ -434,7 +434,7 @@ class BudgetLedger:
         for payer in run_budget.chain():
             if payer.budget.usd is None and payer.budget.tokens is None:
                 continue
-            async with self._loading:
+            async with self._load_lock:
                 if payer.total is None:
                     # Set before the await, so that what is spent meanwhile is added to it.
                     total = payer.total = RunningTotal()
@@ -469,10 +469,10 @@ class BudgetLedger:
         return caps
 
     async def _caps_of_periods(self, run_budget: RunBudget) -> list[Cap]:
-        local = self.clock.now().astimezone(self._settings.zone)
+        local_time = self.clock.now().astimezone(self._settings.zone)
         dates: dict[CapPeriod, _Date] = {
-            "day": (local.year, local.month, local.day),
-            "month": (local.year, local.month),
+            "day": (local_time.year, local_time.month, local_time.day),
+            "month": (local_time.year, local_time.month),
         }
         limits, own_limits, routine = self._budget, run_budget.budget, run_budget.routine
         dollar_limits: tuple[tuple[str, CapPeriod, str, float | None], ...] = (
@@ -530,7 +530,7 @@ class BudgetLedger:
                 reserved_tokens=reserved_tokens,
             )
             return total, start
-        async with self._loading:
+        async with self._load_lock:
             if total_in_memory := self._totals.get((date, routine)):
                 return total_in_memory, start
             # Totals of earlier months are dropped here. The new one is set before the await, so

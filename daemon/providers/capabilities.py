@@ -25,7 +25,7 @@ class Capabilities(Table):
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What Chat Completions calls the limit on an answer."""
     reasoning: bool = False
-    """Whether its reasoning has to be asked for, to be sent back sealed (Responses)."""
+    """Whether it is asked for its reasoning in encrypted form, which is sent back (Responses)."""
     echo: Literal["never", "received", "required"] = "received"
     """Whether `reasoning_content` goes back with the tool calls that it led to: never; under the
     name it came with, if it came; or always, if only as an empty text.
@@ -36,9 +36,7 @@ class Capabilities(Table):
     tools: bool = True
     """Whether it can be offered functions."""
     most_tools: Annotated[int, Field(ge=0)] = 0
-    """How many functions it takes, those after the first so many are left out; 0: no limit is
-    known.
-    """
+    """How many functions it takes: those beyond are left out; 0: no limit is known."""
     output: Annotated[int, Field(ge=0)] = 0
     """The longest answer it can give, in tokens: how far one that was cut may be asked for again;
     0: not known.
@@ -74,7 +72,7 @@ _GPT_5 = _OPENAI_REASONING.model_copy(update={"effort": ("minimal", "low", "medi
 _OPENAI_O = _OPENAI_REASONING.model_copy(update={"effort": ("low", "medium", "high")})
 _CLAUDE = Capabilities(temperature=False, images=True, cache=True)
 # Those before 4.6 know only thinking of a fixed budget, which is left to the user to ask for.
-_ADAPTIVE = _CLAUDE.model_copy(
+_CLAUDE_ADAPTIVE = _CLAUDE.model_copy(
     update={
         "thinking": {"type": "adaptive"},
         "output": 128_000,
@@ -83,7 +81,7 @@ _ADAPTIVE = _CLAUDE.model_copy(
 )
 # Without `display` these return their thinking signed but empty, and the text between two calls is
 # part of their thinking.
-_SUMMARIZED = _ADAPTIVE.model_copy(
+_CLAUDE_SUMMARIZED = _CLAUDE_ADAPTIVE.model_copy(
     update={
         "thinking": {"type": "adaptive", "display": "summarized"},
         "effort": ("low", "medium", "high", "xhigh", "max"),
@@ -103,11 +101,15 @@ MODELS: Mapping[str, Capabilities] = {
     "o3": _OPENAI_O,
     "o4": _OPENAI_O,
     "gpt-oss": Capabilities(effort=("low", "medium", "high")),  # open weights, served by others
-    "claude-": _SUMMARIZED,
+    "claude-": _CLAUDE_SUMMARIZED,
     "claude-2": _CLAUDE,
     "claude-3": _CLAUDE,
     **{f"claude-{name}-4": _CLAUDE for name in ("haiku", "opus", "sonnet")},
-    **{f"claude-{name}-4-{part}": _ADAPTIVE for name in ("opus", "sonnet") for part in (6, 7, 8)},
+    **{
+        f"claude-{name}-4-{part}": _CLAUDE_ADAPTIVE
+        for name in ("opus", "sonnet")
+        for part in (6, 7, 8)
+    },
     "minimax-": _MINIMAX.model_copy(update={"images": True}),
     "minimax-m2": _MINIMAX,
     # It ignores a temperature while it thinks.

@@ -89,7 +89,7 @@ class CommandProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
         prompt = to_text(messages)
         try:
@@ -310,7 +310,8 @@ def _read_codex(events: Sequence[Json]) -> ProgramAnswer:
 
 def _check_command(command: Sequence[str], model: str | None, name: str) -> None:
     """Raise ConfigError unless the command names a program, and its model where it takes one."""
-    key, problem, value = "command", "", list(command)
+    key, problem = "command", ""
+    found = json.dumps(list(command)) if command else ""
     hint = 'like command = ["claude", "-p", "--output-format", "json", "--tools", ""]'
     takes_model = any(MODEL_PLACEHOLDER in word for word in command[1:])
     if not command:
@@ -322,15 +323,16 @@ def _check_command(command: Sequence[str], model: str | None, name: str) -> None
     elif any("\0" in word for word in command):
         problem = "a word holds a NUL"
     elif takes_model and model is None:
-        key, problem, value, hint = "model", f"is missing; command has {MODEL_PLACEHOLDER}", [], ""
+        key, problem = "model", f"is missing; command has {MODEL_PLACEHOLDER}"
+        found, hint = "", ""
     elif model is not None and takes_model and (problem := check_model(command, model)):
-        key, value, hint = "model", [model], ""
+        key, found, hint = "model", json.dumps(model), ""
     if problem:
         raise ConfigError(
             Fault(
                 file="config.toml",
                 key=f"providers.{name}.{key}",
-                found=json.dumps(value[0] if key == "model" else value) if value else "",
+                found=found,
                 problem=problem,
                 hint=hint,
             )

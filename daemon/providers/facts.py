@@ -60,7 +60,7 @@ def _label(text: str) -> str:
 def find_boundary(prompt: str) -> str | None:
     """Return the boundary of the facts in a prompt; None if it has no facts."""
     match = _BLOCK.search(prompt)
-    return match and match["boundary"]
+    return match["boundary"] if match else None
 
 
 def unwrap(prompt: str) -> list[Fact]:

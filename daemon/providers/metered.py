@@ -65,11 +65,13 @@ class MeteredProvider(DelegatingProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
-        call, kw = await self._reserve(messages, functions, kw)
+        call, options = await self._reserve(messages, functions, options)
         try:
-            response = await self.inner.chat(messages, functions, temperature=temperature, **kw)
+            response = await self.inner.chat(
+                messages, functions, temperature=temperature, **options
+            )
         except BaseException as error:
             self._record_failure(call, error, messages, functions)
             raise
@@ -81,13 +83,13 @@ class MeteredProvider(DelegatingProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> AsyncIterator[Chunk]:
-        call, kw = await self._reserve(messages, functions, kw)
+        call, options = await self._reserve(messages, functions, options)
         response: LLMResponse | None = None
         try:
             async with aclosing(
-                self.inner.chat_stream(messages, functions, temperature=temperature, **kw)
+                self.inner.chat_stream(messages, functions, temperature=temperature, **options)
             ) as stream:  # type: ignore[type-var]
                 async for chunk in stream:
                     if chunk.response is not None:
@@ -100,18 +102,18 @@ class MeteredProvider(DelegatingProvider):
             raise
 
     async def _reserve(
-        self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, kw: Json
+        self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, options: Json
     ) -> tuple[_MeteredCall, Json]:
-        """Reserve what a call may cost. Return the call, and its `kw` with the limit on the answer
-        that the caps allow. Raises OverBudget.
+        """Reserve what a call may cost. Return the call, and its `options` with the limit on the
+        answer that the caps allow. Raises OverBudget.
         """
         start = self._budget_ledger.clock.now()
         if not self._budget_ledger.has_caps(self._run_budget, include_tokens=True):
-            return _MeteredCall(at=start), kw
+            return _MeteredCall(at=start), options
         has_money_caps = self._budget_ledger.has_caps(self._run_budget)
         input_tokens = self._estimate_request(messages, functions)
         rates = await self._prices.load(self.name, self.model_name) if has_money_caps else None
-        max_tokens = kw.get("max_tokens") or self.inner.max_tokens
+        max_tokens = options.get("max_tokens") or self.inner.max_tokens
         reservation, row_id = await self._reserve_row(
             start,
             rates,
@@ -124,7 +126,7 @@ class MeteredProvider(DelegatingProvider):
         call = _MeteredCall(
             at=start, reservation=reservation, row_id=row_id, input_tokens=input_tokens
         )
-        return call, kw | {"max_tokens": reservation.max_tokens}
+        return call, options | {"max_tokens": reservation.max_tokens}
 
     async def _reserve_row(
         self,
@@ -159,10 +161,10 @@ class MeteredProvider(DelegatingProvider):
                 return reservation, row_id
 
     async def _record_answer(
-        self, call: _MeteredCall, response: LLMResponse, messages: int
+        self, call: _MeteredCall, response: LLMResponse, message_count: int
     ) -> None:
         usage = response.usage
-        self._counted_prefix = messages + 1, usage.input + usage.output
+        self._counted_prefix = message_count + 1, usage.input + usage.output
         rates = await self._prices.load(self.name, self.model_name)
         self._write(call, CallOutcome.ANSWERED, usage, rates.cost(usage) if rates else None)
         await self._budget_ledger.warn(self._run_budget)

@@ -18,8 +18,7 @@ _NO_FACTS_TEXT = (
     "*No model was asked. To get an answer, name one in config.toml: `provider`, and its "
     "`[providers.…]`.*\n\n"
     "Hello. This routine came up as planned and agentd is well. It gathers no facts, so without a "
-    "model there is "
-    "nothing to tell."
+    "model there is nothing to tell."
 )
 _NO_MODEL_FOR_A_PERSON = (
     "*There is no model to answer. To have one, name it in config.toml: `provider`, and its "
@@ -49,11 +48,11 @@ class OfflineProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
         facts = [fact for message in messages for fact in message.facts]
         # Without a routine it is a person who asks, with `agentctl ask`.
-        answer = report_of(facts) if facts or kw.get("routine") else _NO_MODEL_FOR_A_PERSON
+        answer = report_of(facts) if facts or options.get("routine") else _NO_MODEL_FOR_A_PERSON
         return LLMResponse(content=answer, model=self.model_name)
 
 

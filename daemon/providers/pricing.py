@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 NANO = 1_000_000_000
 _PER_TOKEN = 1000  # billionths of a dollar per token, at a dollar per million tokens
-# Seconds. Some prices change at an hour of the day, so a minute is often enough.
-_VALIDITY = 60.0
+# Some prices change at an hour of the day, so a minute is often enough.
+_VALIDITY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,19 +74,18 @@ class Rates:
         uncached_tokens = max(0, size - usage.cache_read - usage.cache_write)
         # in millionths of a dollar
         amount = uncached_tokens * self.input.at(size) + usage.output * self.output.at(size)
-        amount += usage.cache_read * self.cache_read.at(
-            size
-        ) + usage.cache_write * self.cache_write.at(size)
+        amount += usage.cache_read * self.cache_read.at(size)
+        amount += usage.cache_write * self.cache_write.at(size)
         # rounded first: a sum such as 3.0000000000000004 is 3, not 4
         return ceil(round(amount * _PER_TOKEN, 6))
 
-    def max_input_token(self, size: int) -> float:
+    def max_input_token_cost(self, size: int) -> float:
         """Return the most that a token of an input of this size can cost, in billionths: it may
         have to be written to the vendor's cache.
         """
         return max(self.input.at(size), self.cache_write.at(size)) * _PER_TOKEN
 
-    def output_token(self, size: int) -> float:
+    def output_token_cost(self, size: int) -> float:
         """Return what a token of an answer costs, in billionths, by the size of its input."""
         return self.output.at(size) * _PER_TOKEN
 
@@ -104,7 +103,7 @@ class Prices:
         """Return the rates of a model of the provider called `name`; None if its price is not
         known. May read the disk.
         """
-        valid_until, rates = self._cache.get((name, model), _EXPIRED)
+        valid_until, rates = self._cache.get((name, model), _EXPIRED_ENTRY)
         if time() >= valid_until:
             valid_until, rates = self._look_up(name, model)
             self._cache[name, model] = valid_until, rates
@@ -116,11 +115,11 @@ class Prices:
         if settings.price is not None:
             return inf, Rates.from_config(settings.price)
         if settings.kind == "offline":
-            return inf, _FREE
+            return inf, _FREE_RATES
         model = model or settings.model
         now = datetime.now(UTC)
         rates = _find_rates(model, self._address(name), now) if model else None
-        return now.timestamp() + _VALIDITY, rates
+        return now.timestamp() + _VALIDITY_SECONDS, rates
 
     def _address(self, name: str) -> str | None:
         """Return the base URL of a provider; None if it has none, or cannot be made."""
@@ -137,7 +136,7 @@ class Prices:
 
     async def load(self, name: str, model: str | None = None) -> Rates | None:
         """Return what `get` returns, importing the package in a thread if that is necessary."""
-        valid_until, rates = self._cache.get((name, model), _EXPIRED)
+        valid_until, rates = self._cache.get((name, model), _EXPIRED_ENTRY)
         if time() < valid_until:  # the usual case, before each call of a model
             return rates
         settings = self._config.provider_config(name)
@@ -188,6 +187,8 @@ def _convert_price(price: Any) -> Rate | None:
     return Rate(base=float(getattr(price, "base", price)))
 
 
-_EXPIRED = (-inf, None)
+_EXPIRED_ENTRY = (-inf, None)
 _FREE_RATE = Rate(base=0.0)
-_FREE = Rates(input=_FREE_RATE, output=_FREE_RATE, cache_read=_FREE_RATE, cache_write=_FREE_RATE)
+_FREE_RATES = Rates(
+    input=_FREE_RATE, output=_FREE_RATE, cache_read=_FREE_RATE, cache_write=_FREE_RATE
+)

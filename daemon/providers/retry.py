@@ -32,7 +32,7 @@ async def ask(
     not_retried: tuple[type[Retryable], ...] = (),
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     jitter: Callable[[float, float], float] = random.uniform,
-    **kw: Any,
+    **options: Any,
 ) -> LLMResponse:
     """Call a model up to `attempts` times, as long as the error is Retryable.
 
@@ -51,8 +51,8 @@ async def ask(
     for attempt in range(1, attempts + 1):
         try:
             if on_chunk is None:
-                return await provider.chat(messages, functions, **kw)
-            return await _stream(provider, messages, functions, on_chunk, kw)
+                return await provider.chat(messages, functions, **options)
+            return await _stream(provider, messages, functions, on_chunk, options)
         except Retryable as error:
             pause = _choose_pause(error, attempt, backoff, jitter)
             if (
@@ -75,10 +75,10 @@ async def _stream(
     messages: Sequence[LLMMessage],
     functions: Sequence[Json] | None,
     on_chunk: Callable[[Chunk], None],
-    kw: Json,
+    options: Json,
 ) -> LLMResponse:
     response: LLMResponse | None = None
-    async for chunk in provider.chat_stream(messages, functions, **kw):
+    async for chunk in provider.chat_stream(messages, functions, **options):
         response = chunk.response or response
         if chunk.delta or chunk.thinking:
             on_chunk(chunk)

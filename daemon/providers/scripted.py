@@ -72,14 +72,14 @@ class ScriptedProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
         self.calls.append(
             ScriptedCall(
                 messages=tuple(messages),
                 functions=functions or (),
                 temperature=temperature,
-                options=kw,
+                options=options,
             )
         )
         if not self._replies:

@@ -120,6 +120,10 @@ def make_strict(functions: Sequence[Json]) -> list[Json]:
 
 
 def _convert(schema: Any, *, depth: int, count: list[int]) -> Json:
+    """Return a schema in strict mode. Raises _NotStrictError where strict mode cannot express it.
+
+    `count` holds one number, that of the properties so far: it is raised by those of this schema.
+    """
     if not isinstance(schema, dict) or depth > _MAX_DEPTH or not _UNSUPPORTED.isdisjoint(schema):
         raise _NotStrictError
     strict_schema = {key: value for key, value in schema.items() if key in _KEYWORDS}
@@ -156,26 +160,28 @@ def _close_object(strict_schema: Json, schema: Json, depth: int, count: list[int
     count[0] += len(properties or {})
     if count[0] > _MAX_PROPERTIES:
         raise _NotStrictError
-    strict_schema["properties"] = {
-        name: converted_property if name in required else _nullable(converted_property)
-        for name, subschema in (properties or {}).items()
-        for converted_property in (_convert(subschema, depth=depth + 1, count=count),)
-    }
-    strict_schema["required"], strict_schema["additionalProperties"] = (
-        list(strict_schema["properties"]),
-        False,
-    )
+    strict_properties = {}
+    for name, subschema in (properties or {}).items():
+        strict_property = _convert(subschema, depth=depth + 1, count=count)
+        strict_properties[name] = (
+            strict_property if name in required else _nullable(strict_property)
+        )
+    strict_schema["properties"] = strict_properties
+    strict_schema["required"] = list(strict_properties)
+    strict_schema["additionalProperties"] = False
 
 
 def _nullable(schema: Json) -> Json:
+    """Return a schema that also allows null."""
     if _takes_null(schema):
         return schema
     if "anyOf" in schema:
         return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
     if "type" not in schema or "const" in schema:
         description = {"description": schema["description"]} if "description" in schema else {}
+        plain_schema = {key: value for key, value in schema.items() if key != "description"}
         return {
-            "anyOf": [{k: v for k, v in schema.items() if k != "description"}, {"type": "null"}],
+            "anyOf": [plain_schema, {"type": "null"}],
             **description,
         }
     values = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
@@ -188,6 +194,7 @@ def _types(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _takes_null(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema names null among its types."""
     return "null" in _types(schema) or any(
         _takes_null(variant) for variant in schema.get("anyOf") or schema.get("oneOf") or ()
     )
@@ -227,6 +234,7 @@ def _remove_nulls(value: Any, schema: Any, defs: Json) -> Any:
 
 
 def _may_be_null(schema: Any, defs: Json) -> bool:
+    """Return whether null fits the schema of the function itself."""
     schema = _resolve(schema, defs)
     if not schema or not {"type", "anyOf", "oneOf", "enum", "const"} & schema.keys():
         return True  # a schema without restrictions

@@ -9,10 +9,10 @@ from dataclasses import replace
 from daemon.models import Json, LLMMessage, LLMResponse, Usage
 from daemon.tokens import estimate_tokens
 
-# Estimates are multiplied by it, as they may be too low.
+# Estimates may be too low, so they are multiplied by this.
 MARGIN = 1.25
-# Tokens: the most that one image has, and what the role and the like of a message take.
-_IMAGE, _MESSAGE = 1600, 8
+_IMAGE_TOKENS = 1600  # the most that one image has
+_MESSAGE_TOKENS = 8  # of the role and the like of a message, besides its text
 
 
 def estimate_messages(
@@ -52,4 +52,9 @@ def fill_usage(
 
 def _estimate_message(message: LLMMessage) -> int:
     calls = sum(estimate_tokens(str(call.arguments)) for call in message.tool_calls)
-    return estimate_tokens(message.content) + calls + _MESSAGE + _IMAGE * len(message.images)
+    return (
+        estimate_tokens(message.content)
+        + calls
+        + _MESSAGE_TOKENS
+        + _IMAGE_TOKENS * len(message.images)
+    )

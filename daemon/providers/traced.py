@@ -53,11 +53,13 @@ class TracedProvider(DelegatingProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
-        record = self._begin(messages, functions, temperature, kw)
+        record = self._begin(messages, functions, temperature, options)
         try:
-            response = await self.inner.chat(messages, functions, temperature=temperature, **kw)
+            response = await self.inner.chat(
+                messages, functions, temperature=temperature, **options
+            )
         except OverBudget:
             raise
         except BaseException as error:
@@ -71,15 +73,15 @@ class TracedProvider(DelegatingProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> AsyncIterator[Chunk]:
-        record = self._begin(messages, functions, temperature, kw, stream=True)
+        record = self._begin(messages, functions, temperature, options, stream=True)
         response: LLMResponse | None = None
         first_chunk_seconds: float | None = None
         begin = asyncio.get_running_loop().time()
         try:
             async with aclosing(
-                self.inner.chat_stream(messages, functions, temperature=temperature, **kw)
+                self.inner.chat_stream(messages, functions, temperature=temperature, **options)
             ) as stream:  # type: ignore[type-var]
                 async for chunk in stream:
                     if first_chunk_seconds is None:
@@ -98,7 +100,7 @@ class TracedProvider(DelegatingProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None,
         temperature: float | None,
-        kw: Json,
+        options: Json,
         *,
         stream: bool = False,
     ) -> Callable[..., None]:
@@ -115,7 +117,7 @@ class TracedProvider(DelegatingProvider):
         }
         for key, value in (
             ("temperature", temperature),
-            ("max_tokens", kw.get("max_tokens")),
+            ("max_tokens", options.get("max_tokens")),
             ("stream", stream),
         ):
             if value not in (None, False):

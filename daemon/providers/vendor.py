@@ -69,11 +69,11 @@ _THREAD_ABOVE_BYTES = 256 * 1024
 _LIMIT_FACTOR = 4
 _DONE = "[DONE]"  # ends a stream of Chat Completions
 # Converted tool lists kept per provider; a daemon has one list per routine in agent mode.
-_TOOL_LISTS = 64
+_MAX_TOOL_LISTS = 64
 # A shorter key is a word that a local server ignores ("ollama") and may be part of any text.
-_MIN_SECRET = 8
+_MIN_SECRET_CHARACTERS = 8
 # Characters of a library's text about a failed connection, which may repeat what a server sent.
-_MAX_REASON = 200
+_MAX_REASON_CHARACTERS = 200
 # Exceptions of parsing an answer that has not the form of its API.
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
@@ -171,11 +171,11 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
-        request = self._build_request(messages, functions, temperature, kw)
+        request = self._build_request(messages, functions, temperature, options)
         if self.capabilities.stream or (request.max_tokens or 0) > STREAM_ABOVE_TOKENS:
-            return await self._chat_by_stream(messages, functions, temperature, kw)
+            return await self._chat_by_stream(messages, functions, temperature, options)
         with self._name_errors():
             self._check_key()
             body = self._build_body(request, functions)
@@ -198,13 +198,13 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None,
         temperature: float | None,
-        kw: Json,
+        options: Json,
     ) -> LLMResponse:
         """Request a stream and wait for its end, as an idle connection may be dropped on
         the way.
         """
         response: LLMResponse | None = None
-        async for chunk in self.chat_stream(messages, functions, temperature, **kw):
+        async for chunk in self.chat_stream(messages, functions, temperature, **options):
             response = chunk.response or response
         if response is None:
             raise Transport("the stream held no answer")
@@ -215,9 +215,9 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> AsyncIterator[Chunk]:
-        request = self._build_request(messages, functions, temperature, kw)
+        request = self._build_request(messages, functions, temperature, options)
         with self._name_errors():
             self._check_key()
             body = self._build_body(request, functions, is_streamed=True)
@@ -259,7 +259,7 @@ class VendorProvider(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None,
         temperature: float | None,
-        kw: Json,
+        options: Json,
     ) -> ChatRequest:
         temperature = self._temperature if temperature is None else temperature
         return ChatRequest(
@@ -268,10 +268,10 @@ class VendorProvider(LLMProvider):
             messages=messages,
             offers_tools=bool(functions) and self.capabilities.tools,
             temperature=None if temperature is None else self._supported_temperature(temperature),
-            max_tokens=kw.get("max_tokens") or self._max_tokens,
-            cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
+            max_tokens=options.get("max_tokens") or self._max_tokens,
+            cache_key=f"routine:{options['routine']}" if options.get("routine") else None,
             capabilities=self.capabilities,
-            effort=self._supported_effort(kw.get("effort")),
+            effort=self._supported_effort(options.get("effort")),
         )
 
     @contextmanager
@@ -375,14 +375,13 @@ class VendorProvider(LLMProvider):
         """Return the functions as JSON of the wire format; the same list is converted once."""
         key = id(functions)
         if key not in self._tools_by_list:
-            if len(self._tools_by_list) >= _TOOL_LISTS:
+            if len(self._tools_by_list) >= _MAX_TOOL_LISTS:
                 self._tools_by_list.pop(next(iter(self._tools_by_list)))
             vendor_functions = normalize_functions(
                 functions[: self.capabilities.most_tools or None]
             )
-            vendor_functions = (
-                make_strict(vendor_functions) if self.capabilities.strict else vendor_functions
-            )
+            if self.capabilities.strict:
+                vendor_functions = make_strict(vendor_functions)
             # The list is kept as well, or its id might be reused for another list.
             self._tools_by_list[key] = functions, to_json(self.wire.convert_tools(vendor_functions))
         return self._tools_by_list[key][1]
@@ -398,8 +397,8 @@ class VendorProvider(LLMProvider):
             return response
         names = ", ".join(function["name"] for function in functions[limit:])
         note = (
-            f"{self._model} takes {limit} tools and was offered {len(functions)}; the last ones were "  # noqa: E501
-            f"left out: {names}"
+            f"{self._model} takes {limit} tools and was offered {len(functions)}; the last ones "
+            f"were left out: {names}"
         )
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 
@@ -573,7 +572,7 @@ class VendorProvider(LLMProvider):
                     )
                 )
         names = {type(cause).__name__ for cause in causes}
-        text = describe_connection_error(error)[:_MAX_REASON]
+        text = describe_connection_error(error)[:_MAX_REASON_CHARACTERS]
         is_refused = isinstance(root_cause(error), ConnectionRefusedError)
         if is_refused:
             text += "; is the model server started?"
@@ -619,7 +618,7 @@ class VendorProvider(LLMProvider):
         have repeated.
         """
         text = f"{self.name} ({self._model}): {text}"
-        if self._api_key and len(self._api_key) >= _MIN_SECRET:
+        if self._api_key and len(self._api_key) >= _MIN_SECRET_CHARACTERS:
             text = text.replace(self._api_key, "[redacted]")
         return text
 

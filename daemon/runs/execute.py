@@ -128,7 +128,7 @@ async def execute(
     )
 
     if routine.check is not None:
-        check_runner = _check_runner(run, routine, routine.check, step_log, context, deadline)
+        check_runner = _make_check_runner(run, routine, routine.check, step_log, context, deadline)
         reply = await check_runner.check_reply(reply, agent)
 
     required_names = {step.name for step in gather_steps if step.required}
@@ -153,7 +153,7 @@ async def execute(
     )
 
 
-def _check_runner(
+def _make_check_runner(
     run: Run,
     routine: Routine,
     check: ReportCheck,
@@ -183,7 +183,7 @@ async def _report_gathered(
     reply = make_script_reply(routine, gather_steps, facts)
     seen_items: ReportedItemRecord | None = None
     if routine.check is not None:
-        check_runner = _check_runner(run, routine, routine.check, step_log, context, deadline)
+        check_runner = _make_check_runner(run, routine, routine.check, step_log, context, deadline)
         reply = await check_runner.check_output(reply, Transcript(step_log.steps, run.taint).taint)
     if routine.dedupe and reply.status is Status.SUCCEEDED:
         call_runner = context.call_runner_for(run, routine)

@@ -52,15 +52,16 @@ async def judge_report(
 ) -> Judgement:
     """Have a model judge a report.
 
-    `ask` puts the messages to the model. An answer that is no verdict is put to it once more.
+    `ask` sends the messages to the model. A model whose answer is no verdict is asked once more.
     """
     if len(report) > MAX_REPORT_CHARACTERS:
         excess = len(report) - MAX_REPORT_CHARACTERS
         report = f"{report[:MAX_REPORT_CHARACTERS]}\n[… cut here: {excess} more characters …]"
-    taint = say("judge_tainted", language) if is_tainted else ""
+    taint_note = say("judge_tainted", language) if is_tainted else ""
     messages = [
         LLMMessage(
-            role="system", content=say("judge_rules", language, taint=taint, rubric=rubric.strip())
+            role="system",
+            content=say("judge_rules", language, taint=taint_note, rubric=rubric.strip()),
         ),
         LLMMessage(role="user", content=mark_untrusted(report, new_boundary())),
     ]

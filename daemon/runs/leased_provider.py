@@ -26,21 +26,21 @@ class LeasedProvider(DelegatingProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
         await self._confirm_lease()
-        return await self.inner.chat(messages, functions, temperature=temperature, **kw)
+        return await self.inner.chat(messages, functions, temperature=temperature, **options)
 
     async def chat_stream(
         self,
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> AsyncIterator[Chunk]:
         await self._confirm_lease()
         async with aclosing(
-            self.inner.chat_stream(messages, functions, temperature=temperature, **kw)
+            self.inner.chat_stream(messages, functions, temperature=temperature, **options)
         ) as stream:  # type: ignore[type-var]
             async for chunk in stream:
                 yield chunk

@@ -163,9 +163,8 @@ async def run_to_end(run: Run, context: RunContext) -> Run:
         return await uninterrupted(finish(run, routine, result, recorder, context))
     except (Fenced, StoreFull):
         raise
-    except (
-        Exception
-    ) as error:  # no run may stay `running` without a process: end it without deliveries
+    except Exception as error:
+        # no run may stay `running` without a process: end it without deliveries
         log.exception("run.crashed")
         result = _crash_result(error)
         return await uninterrupted(finish(run, None, result, recorder, context))

@@ -42,6 +42,7 @@ def create_ruleset(paths: list[tuple[str, str]]) -> int:
     A place that is not there, or that we may not see, is left out.
     """
     version = syscalls.landlock_version()
+    # all rights up to the highest that this version knows
     handled_rights = 2 * _HIGHEST_RIGHTS.get(version, _IOCTL_DEV) - 1
     rights = {
         READ: _READ_FILE | _READ_DIR,

@@ -48,7 +48,7 @@ _LIMITS = ProgramLimits(seconds=10, memory=256 << 20)
 _TIMEOUT = 60.0
 # The limit on processes counts those of the whole user: while many are started, a program gets none
 # for a moment.
-_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
+_RETRY_DELAYS = (0.1, 0.5, 2.0, 5.0)  # seconds
 
 
 async def choose_sandbox(
@@ -80,13 +80,13 @@ async def choose_sandbox(
 
 async def _run_with_retries(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
     """Run the escape tests, and again while the limit on processes is reached. Raises OSError."""
-    for pause in _PAUSES:
+    for delay in _RETRY_DELAYS:
         try:
             return await run_escape_tests(candidate, folder)
         except OSError as error:
             if error.errno != errno.EAGAIN and os.strerror(errno.EAGAIN) not in str(error):
                 raise
-        await asyncio.sleep(pause)
+        await asyncio.sleep(delay)
     return await run_escape_tests(candidate, folder)
 
 
@@ -115,7 +115,7 @@ def _candidates(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _TrialScene:
+class _Trial:
     """The files, sockets and the process that the escape tests try to reach."""
 
     workspace: Path
@@ -160,25 +160,25 @@ async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
 
     Raises OSError if they cannot run.
     """
-    with _open_trial_scene(folder, sandbox.user) as scene, ExitStack() as stack:
+    with _set_up_trial(folder, sandbox.user) as trial, ExitStack() as stack:
         read_end, write_end = os.pipe()
         stack.callback(os.close, read_end)
-        bounds = Bounds(workspace=str(scene.workspace), folder=str(scene.workspace), limits=_LIMITS)
+        bounds = Bounds(workspace=str(trial.workspace), folder=str(trial.workspace), limits=_LIMITS)
         script = Path(__file__).with_name("escape_tests.py").read_text()
-        words = [scene.python, "-I", "-S", "-c", script]
-        words += [str(scene.outside), str(scene.secret), str(scene.tcp.getsockname()[1])]
-        words += [str(scene.victim.pid), scene.marker, str(_LIMITS.memory)]
+        words = [trial.python, "-I", "-S", "-c", script]
+        words += [str(trial.outside), str(trial.secret), str(trial.tcp.getsockname()[1])]
+        words += [str(trial.victim.pid), trial.marker, str(_LIMITS.memory)]
         try:
             attacker = PreparedProgram(
-                path=scene.python,
+                path=trial.python,
                 argv=words,
                 stdin=write_end,
                 cell=sandbox.cell(bounds),
-                needs=find_needed_folders(scene.python),
+                needs=find_needed_folders(trial.python),
             )
             result = await run(
                 [(";", [attacker])],
-                folder=scene.workspace,
+                folder=trial.workspace,
                 environment={},
                 seconds=_TIMEOUT,
                 output_bytes=10_000,
@@ -187,8 +187,9 @@ async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
             os.close(write_end)
         lines = result.output.text().splitlines()
         breakouts = dict(line.split("\t") for line in lines if "\t" in line) | dict(
-            scene.find_breakouts()
+            trial.find_breakouts()
         )
+        # the script prints these last, once all tests and the attempt to survive have been made
         if "tried" not in lines or "hidden" not in lines:
             raise OSError(
                 result.code, " ".join(lines)[-300:] or f"it ended with exit code {result.code}"
@@ -217,7 +218,7 @@ def _describe_attempt(attempt: str) -> str:
 
 
 @contextmanager
-def _open_trial_scene(folder: Path, user: User | None) -> Iterator[_TrialScene]:
+def _set_up_trial(folder: Path, user: User | None) -> Iterator[_Trial]:
     """Create what the escape tests try to get at, open to every user, so that only the sandbox
     protects it.
     """
@@ -247,7 +248,7 @@ def _open_trial_scene(folder: Path, user: User | None) -> Iterator[_TrialScene]:
             sock.setblocking(False)
         python = find_python(user)
         victim = stack.enter_context(_start_victim(python, marker, user))
-        yield _TrialScene(
+        yield _Trial(
             workspace=workspace,
             outside=outside,
             secret=secret,
@@ -263,10 +264,10 @@ def _open_trial_scene(folder: Path, user: User | None) -> Iterator[_TrialScene]:
 
 def _remove_old_trials(folder: Path) -> None:
     """Remove the folders of old trials whose daemon was killed; a trial that runs is younger."""
-    for trial in folder.glob("trial-*"):
+    for trial_folder in folder.glob("trial-*"):
         with suppress(OSError):
-            if time.time() - trial.stat().st_mtime > 10 * _TIMEOUT:
-                shutil.rmtree(trial)
+            if time.time() - trial_folder.stat().st_mtime > 10 * _TIMEOUT:
+                shutil.rmtree(trial_folder)
 
 
 @contextmanager

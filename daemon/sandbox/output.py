@@ -54,6 +54,7 @@ def _decode_start(head: bytes) -> str:
 
 def _decode_end(tail: bytes) -> str:
     """Read bytes that may begin within a character."""
+    # 0b10 in front marks a byte within a character
     start = next((index for index, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
     return decode_readable(tail[start:])
 

@@ -23,7 +23,7 @@ from typing import TypeAlias
 _GIT = ".git"
 _GIT_FILE = re.compile(rb"gitdir: (.+)")  # of a worktree or a submodule
 _GIT_FILE_BYTES = 4096 + len("gitdir: ")
-DISARMED = ".git.untrusted"
+UNTRUSTED_NAME = ".git.untrusted"
 """The name that a new `.git` gets; with a number behind it if that is taken."""
 
 _Identity: TypeAlias = tuple[int, int, int]
@@ -50,21 +50,23 @@ class Repositories:
         files = {path for path in self.identities if not Path(path).is_symlink()}
         return sorted(path for path in paths | files if path.startswith(f"{self.workspace}/"))
 
-    def disarm_new(self) -> list[str]:
+    def rename_new(self) -> list[str]:
         """Rename each `.git` that was not there at that moment; return the old paths, sorted.
 
         Raises OSError for one that cannot be renamed.
         """
         identities = set(self.identities.values())
-        new = sorted(path for path, identity in _walk(self.workspace) if identity not in identities)
-        for path in new:
+        new_paths = sorted(
+            path for path, identity in _walk(self.workspace) if identity not in identities
+        )
+        for path in new_paths:
             folder = Path(path).parent
             try:
                 Path(path).rename(_free_path(folder))
             except PermissionError:  # a program took away the right to
                 folder.chmod(0o700)
                 Path(path).rename(_free_path(folder))
-        return new
+        return new_paths
 
 
 def _walk(workspace: str) -> Iterator[tuple[str, _Identity]]:
@@ -97,8 +99,8 @@ def _follow_git_file(path: str) -> str:
 
 
 def _free_path(folder: Path) -> Path:
-    path, number = folder / DISARMED, 1
+    path, number = folder / UNTRUSTED_NAME, 1
     while os.path.lexists(path):
         number += 1
-        path = folder / f"{DISARMED}-{number}"
+        path = folder / f"{UNTRUSTED_NAME}-{number}"
     return path

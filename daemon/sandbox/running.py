@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import marshal
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
@@ -68,7 +69,7 @@ class CommandResult:
     stop_cause: StopCause = ""
     unkilled_pids: tuple[int, ...] = ()
     """Ids of processes that could not be killed, as they hang in the kernel."""
-    disarmed: tuple[str, ...] = ()
+    renamed_repositories: tuple[str, ...] = ()
     """Paths of repositories of git that the programs made, and that were renamed."""
 
 
@@ -88,7 +89,7 @@ async def run(
     `seconds` is the time limit. Of the output `output_bytes` bytes are kept; the line is stopped
     when it has put out more than `max_output_bytes`. Whether this returns or is cancelled, no
     process of the line is left. `repositories` are those of a workspace that the programs may
-    change, before they start: new ones are disarmed in the end.
+    change, before they start: new ones are renamed in the end.
 
     Raises OSError if not even the supervisor can be started.
     """
@@ -168,7 +169,7 @@ class _LineProcess:
         self._loop = asyncio.get_running_loop()
         self._supervisor_end = asyncio.Event()
         self._report = b""
-        self._disarmed: list[str] = []
+        self._renamed_repositories: list[str] = []
         data = marshal.dumps(plan)
         control_read, self._control = os.pipe()
         self._output_read, output_write = os.pipe()
@@ -248,7 +249,7 @@ class _LineProcess:
         except TimeoutError:
             await asyncio.to_thread(supervisor.kill_descendants, self._process.pid)
             self._process.kill()
-        self._process.wait()  # its descriptors are closed: it is on its last microseconds
+        self._process.wait()  # no wait to speak of: it has closed its descriptors, or was killed
         # it was killed, maybe by what it ran; what is left has lost its parent, not its session
         if not self._report:
             await asyncio.to_thread(supervisor.kill_session, self._process.pid)
@@ -257,7 +258,7 @@ class _LineProcess:
             self._loop.remove_reader(fd)
             os.close(fd)
         if repositories is not None:
-            self._disarmed = await asyncio.to_thread(repositories.disarm_new)
+            self._renamed_repositories = await asyncio.to_thread(repositories.rename_new)
 
     def _drain(self) -> None:
         """Read what is still in the pipe; nobody writes to it any more."""
@@ -272,12 +273,12 @@ class _LineProcess:
             report = marshal.loads(self._report)  # noqa: S302  # our own supervisor wrote it
         except (EOFError, ValueError, TypeError):  # it was killed, or could not start and said why
             self.output.add(self._report)
-            report = {"code": 128 + 9}
+            report = {"code": 128 + signal.SIGKILL}
         return CommandResult(
             code=report["code"],
             last_program=report.get("last_program", (0, 0)),
             output=self.output,
             stop_cause=cause,
             unkilled_pids=tuple(report.get("unkilled_pids", ())),
-            disarmed=tuple(self._disarmed),
+            renamed_repositories=tuple(self._renamed_repositories),
         )

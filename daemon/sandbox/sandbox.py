@@ -29,8 +29,9 @@ from daemon.sandbox.system_paths import (
 )
 from daemon.system import syscalls
 
-_OPEN_FILES = 1024
-_ADDRESSES = 8  # times its memory: programs reserve far more than they use
+_MAX_OPEN_FILES = 1024
+# Address space of a program, as a multiple of its memory: programs reserve far more than they use.
+_ADDRESS_SPACE_FACTOR = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +87,9 @@ class Sandbox:
 
     @property
     def confines(self) -> bool:
-        """Whether a program that does harm is kept from it, not only one that is not known to."""
+        """Whether a program is kept from doing harm, whatever it is. At the other levels nothing
+        confines it: `profiles` only refuses to run what the policy does not know to be harmless.
+        """
         return self.level in ("bubblewrap", "landlock")
 
     def cell(self, bounds: Bounds) -> Json:
@@ -99,11 +102,11 @@ class Sandbox:
         if bounds.host:
             return cell | self._host_cell()
         if self.level == "bubblewrap":
-            program = syscall_filter.compile_filter(syscall_filter.IN_NAMESPACES)
-            return cell | {"filter": program, **self._bubblewrap_cell(bounds)}
+            filter_program = syscall_filter.compile_filter(syscall_filter.IN_NAMESPACES)
+            return cell | {"filter": filter_program, **self._bubblewrap_cell(bounds)}
         rules = syscall_filter.rules_beside_landlock(syscalls.landlock_version())
-        program = syscall_filter.compile_filter(rules)
-        return cell | {"filter": program, "places": list(_landlock_paths(bounds))}
+        filter_program = syscall_filter.compile_filter(rules)
+        return cell | {"filter": filter_program, "places": list(_landlock_paths(bounds))}
 
     def _host_cell(self) -> Json:
         """Return the cell of a program whose words were found harmless: it reads the machine, and
@@ -121,8 +124,8 @@ class Sandbox:
         }
 
     def _bubblewrap_cell(self, bounds: Bounds) -> Json:
-        """Return the words of bubblewrap, and what is shown by name: left out where it cannot be
-        seen by the user.
+        """Return the arguments of bubblewrap, and the places to mount, of which the supervisor
+        leaves out those that the user cannot see.
         """
         words = [
             self.bwrap,
@@ -139,7 +142,8 @@ class Sandbox:
         for path in system_folders():
             words += ["--ro-bind", path, path]
         words += ["--proc", "/proc", "--dev", "/dev"]
-        # its own, gone with it: what lies there is memory, and half of what it may have for each
+        # Folders of the program's own, which vanish with it. Their files are memory: each folder
+        # may take half of what the program may have.
         size = ["--size", str(bounds.limits.memory // 2)] if self.bwrap_sizes else []
         words += [*size, "--tmpfs", "/tmp", *size, "--tmpfs", "/dev/shm"]  # noqa: S108
         words += ["--remount-ro", "/dev"]
@@ -188,7 +192,7 @@ def _writable_paths(
 def _limits(limits: ProgramLimits) -> Iterator[tuple[int, int]]:
     yield resource.RLIMIT_CPU, limits.seconds + 1
     yield resource.RLIMIT_DATA, limits.memory
-    yield resource.RLIMIT_AS, limits.memory * _ADDRESSES
+    yield resource.RLIMIT_AS, limits.memory * _ADDRESS_SPACE_FACTOR
     yield resource.RLIMIT_FSIZE, limits.file
-    yield resource.RLIMIT_NOFILE, _OPEN_FILES
+    yield resource.RLIMIT_NOFILE, _MAX_OPEN_FILES
     yield resource.RLIMIT_CORE, 0

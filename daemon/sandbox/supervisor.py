@@ -42,7 +42,7 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _KILL_TIMEOUT = 2.0
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
 _NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
-# How far programs stand back behind the daemon, which has work for others to do.
+# What is added to the niceness of programs, so that the daemon and its other runs come first.
 _NICENESS = 10
 _PRLIMIT = "/usr/bin/prlimit"
 _NPROC = 6  # RLIMIT_NPROC on Linux
@@ -167,8 +167,8 @@ def _enter(
         _be_killed_first()
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
-    for number in _IGNORED_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in _IGNORED_BY_PYTHON:
+        signal.signal(signal_number, signal.SIG_DFL)
     if cell.get("limits"):
         limits = [*cell["limits"]]
         if LINUX and not ("wrap" in cell and os.access(_PRLIMIT, os.X_OK)):
@@ -199,10 +199,10 @@ def _bubblewrap_command(command: dict, cell: dict) -> tuple[str, list[str]]:
         if os.access(path, os.F_OK):
             words += [option, path, path]
     if cell["filter"]:
-        program = os.memfd_create("filter", 0)
-        os.write(program, cell["filter"])
-        os.lseek(program, 0, os.SEEK_SET)
-        words += ["--seccomp", str(program)]
+        descriptor = os.memfd_create("filter", 0)
+        os.write(descriptor, cell["filter"])
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        words += ["--seccomp", str(descriptor)]
     words += ["--remount-ro", "/", "--chdir", cell["folder"], "--"]
     # counted within: outside, the limit counts whatever else the user runs
     if os.access(_PRLIMIT, os.X_OK):
@@ -220,8 +220,8 @@ def _be_killed_first() -> None:
 
 
 def _count_tasks() -> int:
-    """Return how many threads there are: what one more of this user may be counted against is at
-    most that.
+    """Return how many threads this machine runs: no user has more, so a limit above this number
+    leaves a program what lies above it.
     """
     with open("/proc/loadavg", "rb") as file:
         return int(file.read().split()[3].partition(b"/")[2])
@@ -273,10 +273,10 @@ def kill_descendants(root: int) -> list[int]:
         stopped_processes: set[int] = set()
         while new_processes := _descendants(root) - stopped_processes:
             for pid in new_processes:
-                _send(pid, signal.SIGSTOP)
+                _send_signal(pid, signal.SIGSTOP)
             stopped_processes |= new_processes
         for pid in stopped_processes:
-            _send(pid, signal.SIGKILL)
+            _send_signal(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
             return sorted(_descendants(root))
         time.sleep(0.001)
@@ -289,7 +289,7 @@ def kill_session(session: int) -> None:
     """
     for pid in _all_processes():
         if _stat(pid)[3:4] == [str(session).encode()]:
-            _send(pid, signal.SIGKILL)
+            _send_signal(pid, signal.SIGKILL)
 
 
 def _descendants(root: int) -> set[int]:
@@ -347,9 +347,9 @@ def _stat(pid: int) -> list[bytes]:
         return []
 
 
-def _send(pid: int, number: int) -> None:
+def _send_signal(pid: int, signal_number: int) -> None:
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal_number)
     except OSError:
         return  # gone meanwhile, or no longer ours
 

@@ -114,9 +114,8 @@ UNCOUNTED_MEMORY = _forbid("memfd_create", "memfd_secret", error=errno.ENOSYS)
 # Files that run with the rights of their owner or group, whoever starts them. openat2 has its mode
 # in memory; where it is unknown, programs call openat.
 _SET_ID = 0o6000
-_CREATE_FLAGS = (
-    0o100 | 0o20000000
-)  # O_CREAT, and the bit of O_TMPFILE: without, the mode means nothing
+# O_CREAT, and the bit of O_TMPFILE: without, the mode means nothing.
+_CREATE_FLAGS = 0o100 | 0o20000000
 SET_ID_FILES = (
     *(
         _forbid_if(name, ArgumentCondition(mode, "any of", _SET_ID))

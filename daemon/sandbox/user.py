@@ -43,13 +43,12 @@ def find_blocked_folder(workspace: Path, user: User) -> Path | None:
     """Return the folder through which the user cannot get to a workspace; None if there is none."""
     for folder in reversed(workspace.resolve().parents):
         status = folder.stat()
-        needed_bit = (
-            stat.S_IXUSR
-            if status.st_uid == user.uid
-            else stat.S_IXGRP
-            if status.st_gid == user.gid
-            else stat.S_IXOTH
-        )
+        if status.st_uid == user.uid:
+            needed_bit = stat.S_IXUSR
+        elif status.st_gid == user.gid:
+            needed_bit = stat.S_IXGRP
+        else:
+            needed_bit = stat.S_IXOTH
         if not status.st_mode & needed_bit:
             return folder
     return None

@@ -61,7 +61,7 @@ from daemon.tools.builtin.subagent import SUBAGENT
 
 log = structlog.get_logger()
 
-# Seconds between two looks for routines that are due and were not taken.
+# Seconds between two checks for routines that are due and were not taken.
 LATENESS_CHECK_SECONDS = 30.0
 
 
@@ -139,9 +139,9 @@ class RoutineEngine:
         self._clock_changes = 0
         """How often the clock was set."""
         self._clock_changes_at_check = self._clock_changes_before = 0
-        """Likewise at the last look of `watch_lateness`, and at the one before."""
+        """How often it had been set at the last check of `watch_lateness`, and the one before."""
         self._overdue_start: datetime | None = None
-        """What was due at the last look and had not been taken."""
+        """What was due at the last check and had not been taken."""
 
     # --- start, reload, stop
 
@@ -272,7 +272,7 @@ class RoutineEngine:
         """After the clock was set, move waits once more: a run that ended at that moment may have
         written the time of its end, taken before, after the other waits were moved.
         """
-        # Of the last two intervals: the clock may have been set a moment before this look.
+        # Of the last two intervals: the clock may have been set a moment before this check.
         if self._clock_changes != self._clock_changes_before:
             await self._move_waits()
         self._clock_changes_before = self._clock_changes_at_check

@@ -255,7 +255,8 @@ class ApprovalRepository(Repository):
         return await self._db.read(work)
 
     async def get(self, id_or_part: str) -> Approval:
-        """Return the approval with this id, or with an id that begins or ends so (>= 4 characters).
+        """Return the approval with this id, or the one whose id begins or ends with it (>= 4
+        characters).
 
         Raises NotFound, also where several fit.
         """

@@ -218,7 +218,7 @@ class AuditRepository(Repository):
         return await self._db.query(query)
 
     async def get_quarantined(self, id_or_part: str) -> QuarantinedResult:
-        """Return the result with this id, or the only one whose id begins or ends so (>= 4
+        """Return the result with this id, or the only one whose id begins or ends with it (>= 4
         characters).
 
         Raises NotFound.

@@ -117,6 +117,8 @@ def move_waits(connection: Connection, now: int, *, skew: int = 0) -> MovedWaits
 
 
 def move_deliveries(connection: Connection, now: int) -> tuple[int, ...]:
-    """Move the deliveries whose wait began later than `now`, likewise; return their ids."""
+    """Move the deliveries whose wait began later than `now` (microseconds), in the transaction of
+    `connection`; return their ids.
+    """
     rows = connection.execute(_MOVE_DELIVERIES, (now, now, now, now + DAY)).fetchall()
     return tuple(sorted(id_ for (id_,) in rows))

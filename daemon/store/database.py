@@ -192,7 +192,7 @@ class Database:
         return await self._run_in_reader(self._read, work)
 
     async def query(self, query: Query[T]) -> T:
-        """Run `query` in a SQLModel session, inside such a snapshot; for what people ask.
+        """Run `query` in a SQLModel session, inside one snapshot; for what people ask.
 
         The first query imports SQLModel, in the reader's thread. Raises Refused if it is not
         installed.
@@ -462,24 +462,26 @@ class Database:
 
     def _answer_reads(self, reader: _ReaderThread) -> None:
         connection: Connection | None = None
-        while (item := reader.reads.get()) is not None:
-            reader.in_hand = item
-            reader.queued.popleft()
-            method, work, future = item
-            result: Any = None
-            error: BaseException | None = None
-            try:
-                connection = connection or self._open_reader()
-                result = method(connection, work)
-            except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
-                error = self._explain(caught)
-            reader.completed_count += 1
-            self._deliver([(future, result, error)])
-            # the result may be large, and the next read far off
-            reader.in_hand = None
-            del item, method, work, future, result, error
-        if connection is not None:
-            connection.close()
+        try:
+            while (item := reader.reads.get()) is not None:
+                reader.in_hand = item
+                reader.queued.popleft()
+                method, work, future = item
+                result: Any = None
+                error: BaseException | None = None
+                try:
+                    connection = connection or self._open_reader()
+                    result = method(connection, work)
+                except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
+                    error = self._explain(caught)
+                reader.completed_count += 1
+                self._deliver([(future, result, error)])
+                # the result may be large, and the next read far off
+                reader.in_hand = None
+                del item, method, work, future, result, error
+        finally:
+            if connection is not None:
+                connection.close()
 
     def _open_reader(self) -> Connection:
         return open_reader(self.path)

@@ -16,7 +16,6 @@ from pathlib import Path
 import structlog
 
 from daemon.errors import StoreDamaged, StoreFull
-from daemon.store.connection import Connection
 from daemon.store.database import Database
 from daemon.store.integrity import (
     PARTS,
@@ -142,9 +141,11 @@ class JournalMaintenance:
         if limits != RetentionLimits(reports=limits.reports):
             digests, before = await self._database.read(partial(find_old_texts, now=self._clock()))
             await self._database.write(partial(delete_texts, digests=digests, before=before))
-        freed_bytes = (
-            await self._database.run_outside_transaction(_shrink) if self._is_idle() else 0
-        )
+        freed_bytes = 0
+        if self._is_idle():
+            freed_bytes = await self._database.run_outside_transaction(
+                lambda connection: connection.shrink(MIN_FREED_BYTES)
+            )
         if deleted_runs or freed_bytes:
             log.info("retention.applied", runs=deleted_runs, freed=freed_bytes)
 
@@ -171,7 +172,3 @@ def _unlink(workspace: Path, paths: list[str]) -> None:
         parts = path.relative_to(workspace).parts
         with suppress(OSError), open_folder_beneath(workspace, parts[:-1], create=False) as folder:
             os.unlink(parts[-1], dir_fd=folder)
-
-
-def _shrink(connection: Connection) -> int:
-    return connection.shrink(MIN_FREED_BYTES)

@@ -43,7 +43,7 @@ def read_snapshot(path: Path, url: str) -> Iterator[Snapshot]:
 
 @contextmanager
 def open_for_writing(path: Path, url: str) -> Iterator[Any]:
-    """Open the database likewise to write in one transaction, which is committed at the end; its
+    """Open the same database to write in one transaction, which is committed at the end; its
     tables are migrated first.
 
     Raises Refused with the error of the database; nothing is written then.

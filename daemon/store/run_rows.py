@@ -241,8 +241,9 @@ def make_fenced(run: Run) -> Fenced:
 
 
 def find_run(connection: Connection, id_or_part: str) -> Run:
-    """Return the run with this id, or the only one whose id begins or ends so. Raises NotFound,
-    and StoreDamaged if its row cannot be read.
+    """Return the run with this id, or the only one whose id begins or ends with it.
+
+    Raises NotFound, and StoreDamaged if its row cannot be read.
     """
     statement = f"SELECT {RUN_COLUMNS} FROM run WHERE id = ?"
     if exact := connection.execute(statement, (id_or_part,)).fetchone():

@@ -559,7 +559,7 @@ class RunRepository(Repository):
     # --- reading runs
 
     async def get(self, id_or_part: str) -> Run:
-        """Return the run with this id, or the only one whose id begins or ends so (>= 4
+        """Return the run with this id, or the only one whose id begins or ends with it (>= 4
         characters).
 
         Raises NotFound.

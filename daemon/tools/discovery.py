@@ -67,7 +67,9 @@ def register_instance_methods(
     registry: FunctionRegistry, instance: object, prefix: str = ""
 ) -> list[str]:
     """Register every public method of an object, inherited ones too; return their names."""
-    members = ((name, getattr(instance, name), static) for name, static in _methods(type(instance)))
+    members = (
+        (name, getattr(instance, name), descriptor) for name, descriptor in _methods(type(instance))
+    )
     return list(_register(registry, members, prefix))
 
 
@@ -102,9 +104,9 @@ def register_class_methods(
     be called.
     """
     members = (
-        (name, getattr(cls if instance is None else instance, name), static)
-        for name, static in _methods(cls)
-        if instance is not None or isinstance(static, staticmethod | classmethod)
+        (name, getattr(cls if instance is None else instance, name), descriptor)
+        for name, descriptor in _methods(cls)
+        if instance is not None or isinstance(descriptor, staticmethod | classmethod)
     )
     return list(_register(registry, members, prefix))
 
@@ -117,40 +119,40 @@ def auto_discover_and_register(
     """
     names: list[str] = []
     for target in targets:
-        module, prefix = target if isinstance(target, tuple) else (target, "")
-        if isinstance(module, ModuleType):
-            names += register_module_functions(registry, module, prefix)
-        elif isinstance(module, type):
-            names += register_class_methods(registry, module, prefix)
-        elif inspect.isroutine(module):
-            names += _register(registry, [(module.__name__, module, module)], prefix)
+        item, prefix = target if isinstance(target, tuple) else (target, "")
+        if isinstance(item, ModuleType):
+            names += register_module_functions(registry, item, prefix)
+        elif isinstance(item, type):
+            names += register_class_methods(registry, item, prefix)
+        elif inspect.isroutine(item):
+            names += _register(registry, [(item.__name__, item, item)], prefix)
         else:
-            names += register_instance_methods(registry, module, prefix)
+            names += register_instance_methods(registry, item, prefix)
     return names
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield names and descriptors of what can be called on a class's objects, without waking any
-    property.
+    """Yield names and descriptors of what can be called on a class's objects, without evaluating
+    a property.
     """
     for name in dir(cls):
-        static = inspect.getattr_static(cls, name)
-        if inspect.isfunction(static) or isinstance(static, staticmethod | classmethod):
-            yield name, static
+        descriptor = inspect.getattr_static(cls, name)
+        if inspect.isfunction(descriptor) or isinstance(descriptor, staticmethod | classmethod):
+            yield name, descriptor
 
 
 def _register(
     registry: FunctionRegistry, members: Iterable[tuple[str, Any, Any]], prefix: str
 ) -> Iterator[str]:
-    for name, func, static in members:
-        mark: _Mark | None = getattr(func, _MARK, None) or getattr(static, _MARK, None)
+    for name, func, descriptor in members:
+        mark: _Mark | None = getattr(func, _MARK, None) or getattr(descriptor, _MARK, None)
         if mark is None and (name.startswith("_") or name in INTERNAL):
             continue
         mark = mark or _Mark()
-        full = prefix + (mark.name or name)
+        full_name = prefix + (mark.name or name)
         try:
-            registry.register(full, mark.description, func, mark.parameters, **mark.options)
+            registry.register(full_name, mark.description, func, mark.parameters, **mark.options)
         except TypeError as error:
-            _log.warning("function.skipped", function=full, detail=str(error))
+            _log.warning("function.skipped", function=full_name, detail=str(error))
             continue
-        yield full
+        yield full_name

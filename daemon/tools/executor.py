@@ -92,11 +92,10 @@ class ToolExecutor:
         words = _RESULT_WORDS.get(language, _RESULT_WORDS["en"])
         try:
             if call.invalid is not None:
-                msg = (
+                raise ToolFailed(
                     f"the arguments of {call.name} could not be read, nothing was executed: "
                     f"{call.invalid}"
                 )
-                raise ToolFailed(msg)
             value = await self.execute(call.name, call.arguments, context=context)
             text = self.format_result(value, language)
             fits = isinstance(value, str) and len(value) <= self._max_chars

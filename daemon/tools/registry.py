@@ -49,8 +49,9 @@ class Signature:
         try:
             self._signature = inspect.signature(func)
         except ValueError:
-            msg = f"the signature of tool {name} cannot be read; wrap it in a function of your own"
-            raise TypeError(msg) from None
+            raise TypeError(
+                f"the signature of tool {name} cannot be read; wrap it in a function of your own"
+            ) from None
         self.doc = docstrings.parse(_docstring(func))
 
     @functools.cached_property
@@ -66,19 +67,24 @@ class Signature:
     @property
     def _model_parameters(self) -> list[_Parameter]:
         return [
-            p
-            for key, p in self._signature.parameters.items()
+            parameter
+            for key, parameter in self._signature.parameters.items()
             if key not in self._injected_parameters
         ]
 
     @functools.cached_property
     def _extra_keywords(self) -> str | None:
         return next(
-            (p.name for p in self._model_parameters if p.kind is _Parameter.VAR_KEYWORD), None
+            (
+                parameter.name
+                for parameter in self._model_parameters
+                if parameter.kind is _Parameter.VAR_KEYWORD
+            ),
+            None,
         )
 
     @functools.cached_property
-    def _build(self) -> tuple[TypeAdapter[Any] | None, Json]:
+    def _validator_and_schema(self) -> tuple[TypeAdapter[Any] | None, Json]:
         if self._parameters is not None:
             return None, self._parameters
         adapter, schema = self._build_validator(self._model_parameters, self._types)
@@ -87,7 +93,7 @@ class Signature:
     @property
     def schema(self) -> Json:
         """The JSON schema that the model reads; TypeError for a type that JSON cannot express."""
-        return self._build[1]
+        return self._validator_and_schema[1]
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -117,8 +123,7 @@ class Signature:
             if context is not None:
                 keyword_arguments[key] = context
             elif parameters[key].default is _Parameter.empty:
-                msg = f"{self.name} works only inside a run"
-                raise ToolFailed(msg)
+                raise ToolFailed(f"{self.name} works only inside a run")
         if not self._has_nameless_parameters:
             return functools.partial(
                 self._func, **keyword_arguments, **(values if self._extra_keywords else {})
@@ -135,24 +140,24 @@ class Signature:
         fault.
         """
         # A model never passes the tool context, even to a function that takes any keyword.
-        adapter, schema = self._build
-        wrong = [
+        adapter, schema = self._validator_and_schema
+        faults = [
             argument_errors.describe_unknown(key, schema.get("properties", {}))
             for key in arguments
             if key in self._injected_parameters
         ]
         values = arguments
         if adapter is None:
-            wrong += argument_errors.check_by_schema(
+            faults += argument_errors.check_by_schema(
                 arguments, schema, closed=self._extra_keywords is None
             )
-        elif not wrong:
+        elif not faults:
             try:
                 values = adapter.validate_python(arguments)
             except ValidationError as error:
-                wrong = argument_errors.describe_validation_error(error, arguments, schema)
-        if wrong:
-            raise argument_errors.make_failure(self.name, wrong)
+                faults = argument_errors.describe_validation_error(error, arguments, schema)
+        if faults:
+            raise argument_errors.make_failure(self.name, faults)
         return dict(values)
 
     def _build_validator(
@@ -183,8 +188,9 @@ class Signature:
             schema = adapter.json_schema()
         except PydanticUserError as error:
             reason = str(error).partition("\n")[0]
-            msg = f"tool {self.name} has a parameter that cannot come from JSON: {reason}"
-            raise TypeError(msg) from None
+            raise TypeError(
+                f"tool {self.name} has a parameter that cannot come from JSON: {reason}"
+            ) from None
         return adapter, schema
 
 
@@ -222,9 +228,9 @@ def _resolve_types(
     resolved here. `lenient` takes Any for all types if one cannot be resolved.
     """
     annotations = {
-        key: p.annotation
-        for key, p in signature.parameters.items()
-        if p.annotation is not _Parameter.empty
+        key: parameter.annotation
+        for key, parameter in signature.parameters.items()
+        if parameter.annotation is not _Parameter.empty
     }
     scope = getattr(_innermost(func), "__globals__", {})
     # Linters move imports that only annotations need under TYPE_CHECKING; ours must be found
@@ -236,11 +242,10 @@ def _resolve_types(
         )
     except NameError as error:
         if not lenient:
-            msg = (
+            raise TypeError(
                 f"tool {name}: the type {error.name!r} cannot be resolved; import it outside "
                 "TYPE_CHECKING"
-            )
-            raise TypeError(msg) from None
+            ) from None
         hints = {
             key: ToolContext
             for key, hint in annotations.items()
@@ -333,11 +338,9 @@ class FunctionRegistry:
         JSON cannot express.
         """
         if not _NAME.fullmatch(name):
-            msg = f"{name!r} cannot name a tool: 1 to 64 of A-Z a-z 0-9 _ - are allowed"
-            raise ValueError(msg)
+            raise ValueError(f"{name!r} cannot name a tool: 1 to 64 of A-Z a-z 0-9 _ - are allowed")
         if name in self._functions:
-            msg = f"there is already a tool called {name}"
-            raise ValueError(msg)
+            raise ValueError(f"there is already a tool called {name}")
         signature = Signature(name, func, parameters)
         if not self._known_good:
             signature.schema  # noqa: B018  read now: what JSON cannot say is refused here
@@ -364,8 +367,7 @@ class FunctionRegistry:
         """Take over the functions of another registry; ValueError for a name that is taken."""
         for definition in other_registry._functions.values():
             if definition.name in self._functions:
-                msg = f"there is already a tool called {definition.name}"
-                raise ValueError(msg)
+                raise ValueError(f"there is already a tool called {definition.name}")
             self._functions[definition.name] = definition
         self._lists.clear()
 
@@ -377,8 +379,7 @@ class FunctionRegistry:
         other_names = self._functions.keys() - old_registry._functions.keys()
         for name in new_registry._functions:
             if name in other_names:
-                msg = f"there is already a tool called {name}"
-                raise ValueError(msg)
+                raise ValueError(f"there is already a tool called {name}")
         for name in list(old_registry._functions):
             self._functions.pop(name, None)
         self._functions.update(new_registry._functions)

@@ -122,7 +122,7 @@ def collect_items(
 ) -> ReportedItems | None:
     """Return the items that the calls of `report_items` among the steps have reported.
 
-    `before` is the key of a call: only calls before it count. Returns None if there was no such
+    `before` is the id of a call: only calls before it count. Returns None if there was no such
     call.
     """
     calls: dict[str, Json] = {}

@@ -1,10 +1,9 @@
-"""Threads for functions that keep whoever calls them waiting: one for each call, until the call
-comes back.
+"""Threads for functions that block: one for each call, until the function returns.
 
-Not the loop's pool: a function that hangs would keep its place there for ever, a handful of them
-would stop every tool, and the end of the process would wait for them all. Here a thread that comes
-back is kept for the next call, as one that is woken costs a third of one that is made; one that
-does not come back is nobody's, and ends with the process.
+Not the event loop's pool: a function that hangs would keep its thread there for ever, a handful of
+them would stop every tool, and the end of the process would wait for them all. Here a thread whose
+function returns is kept for the next call, as waking a thread costs a third of starting one; a
+thread whose function hangs is given up, and ends with the process.
 """
 
 from __future__ import annotations
@@ -90,9 +89,9 @@ class Threads:
                     if calls in self._idle:
                         self._idle.remove(calls)
                         return
-                continue  # a call is on its way
+                continue  # `run` has just taken this thread for a call
             work()
-            del work  # what it brought may be big, and the next one far off
+            del work  # its result may be large, and the next call far off
             with self._lock:
                 self._idle.append(calls)
 

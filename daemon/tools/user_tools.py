@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from daemon.definitions.config.config import Config
 
-GROUP = "agentd.tools"
+ENTRY_POINT_GROUP = "agentd.tools"
 
 ToolVersions: TypeAlias = tuple[object, dict[str, tuple[int, ...] | None]]
 """The table `[tools]`; and, for each file that it names, inode, size and time of change in
@@ -74,7 +74,7 @@ def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRe
     for index, name in enumerate(config.tools.packages):
         key = f"tools.packages[{index}]"
         if name not in entry_points:
-            problem = f"no installed package has the entry point {GROUP}:{name}"
+            problem = f"no installed package has the entry point {ENTRY_POINT_GROUP}:{name}"
             fault = Fault(
                 file=display(config.file),
                 key=key,
@@ -107,9 +107,9 @@ def read_versions(config: Config) -> ToolVersions:
     return config.tools, files
 
 
-def find_changed_files(old: ToolVersions, new: ToolVersions) -> list[str]:
+def find_changed_files(old_versions: ToolVersions, new_versions: ToolVersions) -> list[str]:
     """Return what differs between two results of `read_versions`: the files, or else the table."""
-    (_, old_files), (_, new_files) = old, new
+    (_, old_files), (_, new_files) = old_versions, new_versions
     names = [
         name for name in new_files if name not in old_files or new_files[name] != old_files[name]
     ]
@@ -119,7 +119,7 @@ def find_changed_files(old: ToolVersions, new: ToolVersions) -> list[str]:
 def _find_entry_points() -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points
 
-    return tuple(entry_points(group=GROUP))
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
 
 
 def _register(registry: FunctionRegistry, tool_source: Any) -> None:

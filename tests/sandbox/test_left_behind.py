@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.sandbox.bounds import Bounds
-from daemon.sandbox.repositories import DISARMED, Repositories
+from daemon.sandbox.repositories import UNTRUSTED_NAME, Repositories
 from tests.sandbox.conftest import Cell
 from tests.sandbox.test_confined import TRY
 
@@ -133,7 +133,9 @@ except OSError:
     pass
 """
     result = await cell.python(code, writes=True)
-    assert sorted(str(Path(path).relative_to(cell.workspace)) for path in result.disarmed) == [
+    assert sorted(
+        str(Path(path).relative_to(cell.workspace)) for path in result.renamed_repositories
+    ) == [
         ".git",
         "linked/.git",
         "other/.git",
@@ -143,8 +145,8 @@ except OSError:
     ]
     leftovers = [path.name for path in cell.workspace.rglob("*") if path.name.lower() == ".git"]
     assert leftovers == []
-    assert (cell.workspace / DISARMED / "config").exists()
-    assert (cell.workspace / "sub" / f"{DISARMED}-2").exists()
+    assert (cell.workspace / UNTRUSTED_NAME / "config").exists()
+    assert (cell.workspace / "sub" / f"{UNTRUSTED_NAME}-2").exists()
 
 
 async def test_a_repository_that_is_swapped_for_another_is_renamed(cell: Cell) -> None:
@@ -168,14 +170,17 @@ write("sub/.git/config")
 
 async def test_a_repository_is_renamed_where_its_program_is_stopped(cell: Cell) -> None:
     result = await cell.sh("mkdir .git; yes", writes=True, max_output_bytes=1000)
-    assert (result.stop_cause, result.disarmed) == ("output", (f"{cell.workspace}/.git",))
+    assert (result.stop_cause, result.renamed_repositories) == (
+        "output",
+        (f"{cell.workspace}/.git",),
+    )
 
 
 def test_what_git_commits_meanwhile_makes_no_new_repository(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     repositories = Repositories.find(str(tmp_path))
     (tmp_path / ".git" / "new").write_text("x")
-    assert repositories.disarm_new() == []
+    assert repositories.rename_new() == []
     assert repositories.protected_paths() == [f"{tmp_path}/.git"]
 
 

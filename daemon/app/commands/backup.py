@@ -32,7 +32,7 @@ _STATE_FILES = ("approvals.toml", "overlay.toml", "routines.d/*.toml")
 _PAGES_PER_STEP = 500  # some 2 MB: the daemon can write between two steps
 PAUSED = "it came from a backup; `agentctl resume --all` lets everything go on"
 
-# `place` is the root below which `path` lies: `state` or `config`.
+# `place` is `state` or `config`, for the folder below which `path` lies.
 _TABLES = """
 CREATE TABLE backup (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE backup_file (place TEXT NOT NULL, path TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (place, path));
@@ -140,7 +140,7 @@ def _add_files(copy: sqlite3.Connection, state: Path, config: Config | None) -> 
 
 
 def _files(state: Path, config: Config | None) -> Iterator[tuple[str, str, bytes]]:
-    """Yield (root, path, body) of the files that people wrote; the root is `state` or `config`."""
+    """Yield (place, path, body) of the files that people wrote, as `_TABLES` has them."""
     for pattern in _STATE_FILES:
         for path in sorted(state.glob(pattern)):
             yield "state", path.relative_to(state).as_posix(), path.read_bytes()
@@ -200,10 +200,10 @@ def restore(
         finally:
             temporary_file.unlink(missing_ok=True)
         report.insert(0, f"restored what was backed up at {time_row}")
-        roots = {"state": state}
+        folders = {"state": state}
         if definitions:
-            roots["config"] = definitions
-        report += _write_files(files, roots)
+            folders["config"] = definitions
+        report += _write_files(files, folders)
     return report
 
 
@@ -241,26 +241,28 @@ def _prepare(
 
 def _check_file(row: tuple[object, object, object], backup_file: Path) -> None:
     """Raise Refused for a file that no backup of ours holds."""
-    root, path, body = row
-    is_whole = isinstance(root, str) and isinstance(path, str) and isinstance(body, bytes)
+    place, path, body = row
+    is_whole = isinstance(place, str) and isinstance(path, str) and isinstance(body, bytes)
     if not is_whole or "\0" in str(path) or ".." in Path(str(path)).parts:
         shown_path = shorten(str(path))
         raise Refused(
             f"{backup_file} is no backup of agentd: it holds a file {shown_path} that is none"
         )
     is_allowed = any(PurePath(str(path)).match(pattern) for pattern in _STATE_FILES)
-    if root == "state" and not is_allowed:
+    if place == "state" and not is_allowed:
         shown_path = shorten(str(path))
         raise Refused(
             f"{backup_file} is no backup of agentd: it holds {shown_path} of a state folder"
         )
 
 
-def _write_files(files: list[tuple[str, str, bytes]], roots: dict[str, Path]) -> list[str]:
-    """Write the files of a backup below their roots; return what was done with each."""
+def _write_files(files: list[tuple[str, str, bytes]], folders: dict[str, Path]) -> list[str]:
+    """Write the files of a backup into the folders of their places; return what was done with
+    each.
+    """
     report, skipped_count = [], 0
-    for root, path, body in files:
-        target = roots[root] / path if root in roots else None
+    for place, path, body in files:
+        target = folders[place] / path if place in folders else None
         if target is None or ".." in Path(path).parts or Path(path).is_absolute():
             skipped_count += 1
             continue

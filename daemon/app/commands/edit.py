@@ -103,10 +103,10 @@ def _find_file(name: str, config: Config, state: Path) -> Path:
     if name not in names:
         if (state / AGENT_FOLDER / f"{Path(name).name}.toml").exists():
             raise Refused(explain_agent_owned(name))
-        similar = get_close_matches(name, names, 1)
+        similar_names = get_close_matches(name, names, 1)
         hint = (
-            f"did you mean {similar[0]!r}?"
-            if similar
+            f"did you mean {similar_names[0]!r}?"
+            if similar_names
             else f'`agentctl new {shlex.quote(name)} "weekdays at 9am"` writes one'
         )
         raise NotFound(f"there is no file {display(path)}; {hint}")

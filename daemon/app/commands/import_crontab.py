@@ -547,9 +547,9 @@ def describe(result: CrontabImport, config: Config, *, as_json: bool) -> str:
     else:
         blocks += _diffs(result, config)
     if rules:
-        is_written = "are" if not result.is_written else "were"
+        verb = "were" if result.is_written else "are"
         head = (
-            f"# What these commands need in {display(config.policy_path)}; the rules {is_written} "
+            f"# What these commands need in {display(config.policy_path)}; the rules {verb} "
             "not written: add those that you want."
         )
         blocks.append("\n\n".join([head, *rules]))

@@ -21,8 +21,8 @@ def shipped_folder() -> Path:
     """Return the folder of the shipped files: in the installed package, or the checkout that this
     runs from, where they may have been edited.
     """
-    inside = Path(__file__).parents[2] / "_shipped"
-    return inside if inside.is_dir() else Path(__file__).parents[3]
+    packaged_folder = Path(__file__).parents[2] / "_shipped"
+    return packaged_folder if packaged_folder.is_dir() else Path(__file__).parents[3]
 
 
 def shipped_text(source: Path, name: str) -> str:
@@ -73,19 +73,18 @@ def init(folder: Path) -> list[Path]:
     folder, source = folder.absolute(), shipped_folder()
     # systemd looks for user units in ~/.config/systemd/user; anywhere else it is a template beside
     # the config
-    at_home = folder.parent.name == ".config"
-    unit = folder.parent / "systemd/user/agentd.service" if at_home else folder / UNIT
+    is_in_home_config = folder.parent.name == ".config"
+    unit = folder.parent / "systemd/user/agentd.service" if is_in_home_config else folder / UNIT
     texts = {folder / name: shipped_text(source, name) for name in FILES}
     texts[unit] = with_command(shipped_text(source, UNIT), folder / "config.toml")
     try:
-        if at_home:  # the unit shows it to the daemon, so it has to be there
+        if is_in_home_config:  # the unit shows it to the daemon, so it has to be there
             (folder.parent.parent / ".local/state/agentd").mkdir(
                 parents=True, exist_ok=True, mode=0o700
             )
         return [path for path, text in texts.items() if _write_new(path, text)]
     except OSError as error:
-        message = f"{error.filename}: {error.strerror}"
-        raise Refused(message) from None
+        raise Refused(f"{error.filename}: {error.strerror}") from None
 
 
 def describe(path: Path) -> str:
@@ -106,10 +105,10 @@ def _write_new(path: Path, text: str) -> bool:
     try:
         # Never readable by others: a key may be put into the config. And a policy that others can
         # write is refused.
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
-    with os.fdopen(file, "w", encoding="utf-8") as stream:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
     return True
 

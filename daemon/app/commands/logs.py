@@ -55,10 +55,10 @@ class LogFilter:
         level = record.get("level")
         if level in LEVELS and LEVELS.index(level) < LEVELS.index(self.level):
             return None
-        return None if self.since and _at(record) < self.since else record
+        return None if self.since and _time_of(record) < self.since else record
 
 
-def _at(record: dict[str, Any]) -> datetime:
+def _time_of(record: dict[str, Any]) -> datetime:
     try:
         return datetime.fromisoformat(str(record.get("at")))
     except ValueError:
@@ -69,8 +69,8 @@ def parse_since(text: str, now: datetime) -> datetime:
     """Return the moment that `1h`, `2d12h`, `20 minutes`, `yesterday`, `mon 09:00`, `2026-11-20` or
     `2026-11-20T08:30` means; ValueError otherwise, also for a moment after `now`.
     """
-    if (ago := parse_duration(text)) is not None:
-        return now - ago
+    if (duration := parse_duration(text)) is not None:
+        return now - duration
     try:
         since = parse_time(text, now)
     except ValueError as error:
@@ -116,12 +116,12 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
             f"Start it with: {start_command()}\n"
         )
         return 4
-    show = _raw if options.json else _pretty_on(sys.stdout)
+    show = _print_raw if options.json else _make_printer(sys.stdout)
     number = options.lines
     if number is None and not since:
         number = DEFAULT_LINES
     if not options.follow:
-        records = last(_lines_newest_first(file), log_filter, number)
+        records = last_records(_lines_newest_first(file), log_filter, number)
         for line, record in records:
             show(line, record)
         if not records:
@@ -167,12 +167,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _raw(line: str, _record: dict[str, Any]) -> None:
+def _print_raw(line: str, _record: dict[str, Any]) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def _pretty_on(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
+def _make_printer(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
     colour = wants_colour(stream)
 
     def show(_line: str, record: dict[str, Any]) -> None:
@@ -182,7 +182,7 @@ def _pretty_on(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
     return show
 
 
-def last(
+def last_records(
     lines: Iterable[str], log_filter: LogFilter, number: int | None
 ) -> list[tuple[str, dict[str, Any]]]:
     """Return the last matching records, oldest first, of lines that come newest first."""
@@ -200,7 +200,7 @@ def last(
 
 def _is_before(line: str, since: datetime) -> bool:
     try:
-        return _at(json.loads(line)) < since
+        return _time_of(json.loads(line)) < since
     except (ValueError, AttributeError):
         return False
 
@@ -250,7 +250,9 @@ async def follow(
                 show(line, record)
 
     try:
-        for line, record in last(_lines_newest_first(file, tail.read()), log_filter, number):
+        for line, record in last_records(
+            _lines_newest_first(file, tail.read()), log_filter, number
+        ):
             show(line, record)
         while True:
             await change.wait()
@@ -292,10 +294,10 @@ class Tail:
     def _is_replaced(self) -> bool:
         assert self._file is not None  # noqa: S101 - asked only with a file open
         try:
-            at_path = self._path.stat()
+            status_at_path = self._path.stat()
         except FileNotFoundError:
             return True
-        return not os.path.samestat(at_path, os.fstat(self._file.fileno()))
+        return not os.path.samestat(status_at_path, os.fstat(self._file.fileno()))
 
     def close(self) -> None:
         if self._file is not None:

@@ -47,7 +47,7 @@ class FactTemplate:
 
     table: str
     """The table [[gather]], as it is written into the file."""
-    words: str = ""
+    prompt_pattern: str = ""
     """A regular expression: a prompt in which it finds something asks for the fact."""
 
 
@@ -59,7 +59,7 @@ name = "machine"
 tool = "sysinfo"
 args = { parts = ["host", "load", "memory", "disks", "units", "errors", "updates"] }
 """,
-        words=r"\b(?:machines?|computer|laptop|server|host|disks?|cpu|ram|swap|uptime|reboots?"
+        prompt_pattern=r"\b(?:machines?|computer|laptop|server|host|disks?|cpu|ram|swap|uptime|reboots?"
         r"|updates?|systemd|journal)\b|机器|电脑|服务器|主机|磁盘|系统",
     ),
     "git": FactTemplate(
@@ -70,7 +70,7 @@ tool = "git"
 args = { command = "log --all --since=24.hours --format='%h %an: %s'", repository = "*" }
 required = false
 """,
-        words=r"\b(?:git|commit(?:s|ted)?|repositor(?:y|ies)|repos?)\b|提交|仓库",
+        prompt_pattern=r"\b(?:git|commit(?:s|ted)?|repositor(?:y|ies)|repos?)\b|提交|仓库",
     ),
     "files": FactTemplate(
         table="""\
@@ -207,7 +207,10 @@ def compose(
 
 
 def _read_schedule(options: NewRoutineOptions, zone: ZoneInfo, now: datetime) -> Trigger | None:
-    """Return the keys of the [trigger] in words; None if the recipe has one to use."""
+    """Return the [trigger] that the words of the schedule mean; None to use that of the recipe.
+
+    Raises Refused for words that are not clear.
+    """
     if not options.schedule.strip() and options.recipe is not None:
         return None
     try:
@@ -253,7 +256,7 @@ def _choose_facts(options: NewRoutineOptions, trigger: Trigger) -> list[str]:
         facts = [
             name
             for name, template in FACT_TEMPLATES.items()
-            if template.words and re.search(template.words, prompt, re.IGNORECASE)
+            if template.prompt_pattern and re.search(template.prompt_pattern, prompt, re.IGNORECASE)
         ]
         return [*facts, *(["files"] if "watch" in trigger else [])]
     for name in options.facts:
@@ -266,10 +269,10 @@ def _report_path(trigger: Mapping[str, Any], zone: ZoneInfo, now: datetime) -> s
     """Return the path of reports: by day, or with the time if there may be several runs a day."""
     data = {"trigger": trigger, "run": {"prompt": "x"}}
     schedule = schedule_of(routine_of(data, Path("x.toml")), zone=zone.key)
-    first = schedule.next(now)
-    daily = first is None or (schedule.period(first) or timedelta.max) >= timedelta(hours=23)
+    slot = schedule.next(now)
+    is_daily = slot is None or (schedule.period(slot) or timedelta.max) >= timedelta(hours=23)
     is_event = any(key in trigger for key in ("watch", "webhook", "after", "on_start"))
-    if daily and not is_event:
+    if is_daily and not is_event:
         return "reports/{routine}/{slot:%Y-%m-%d}.md"
     return "reports/{routine}/{slot:%Y-%m-%d-%H%M%S}.md"
 
@@ -301,10 +304,10 @@ def _text_of_recipe(
             for table in tables
         ]
     if options.targets:
-        deliver = {table["to"]: table for table in data.get("deliver", ())}
+        tables_by_target = {table["to"]: table for table in data.get("deliver", ())}
         path = _report_path(data["trigger"], zone, now)
-        path = next((table["path"] for table in deliver.values() if "path" in table), path)
-        new_tables = list(_deliver_tables(options.targets, path, deliver))
+        path = next((table["path"] for table in tables_by_target.values() if "path" in table), path)
+        new_tables = list(_deliver_tables(options.targets, path, tables_by_target))
         data["deliver"] = tomllib.loads("\n".join(new_tables))["deliver"]
         tables = _replace_tables(tables, "[[deliver]]", new_tables)
     text = "".join(tables)
@@ -320,10 +323,12 @@ def _replace_tables(tables: Sequence[str], head: str, new_tables: Iterable[str])
     the end if there are none.
     """
     indexes = [index for index, table in enumerate(tables) if table.startswith(f"{head}\n")]
-    first = indexes[0] if indexes else len(tables)
-    tables_before = list(tables[:first])
+    first_index = indexes[0] if indexes else len(tables)
+    tables_before = list(tables[:first_index])
     tables_after = [
-        table for index, table in enumerate(tables[first:], first) if index not in indexes
+        table
+        for index, table in enumerate(tables[first_index:], first_index)
+        if index not in indexes
     ]
     if tables_before:
         tables_before[-1] = tables_before[-1].rstrip("\n") + "\n\n"

@@ -137,7 +137,7 @@ def _arguments(tool: str, words: Sequence[str]) -> Json:
     return {properties.argument: words[0]} if properties.argument else {}
 
 
-def _count(count: int, noun: str) -> str:
+def _pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -157,9 +157,9 @@ def _as_json(verdict: Verdict) -> Json:
 def test(files: PolicyFiles, options: Namespace) -> int:
     """Judge the calls of a file; 1 if one of them is not as it expects."""
     policy = files.load(options.policy)
-    wrong: list[dict[str, Any]] = []
-    lines = _cases(options.file)
-    for number, case in lines:
+    mismatches: list[dict[str, Any]] = []
+    cases = _read_cases(options.file)
+    for number, case in cases:
         tool = str(case.get("tool", "shell"))
         arguments = case.get("arguments") or {
             **{
@@ -181,7 +181,7 @@ def test(files: PolicyFiles, options: Namespace) -> int:
         else:
             is_as_expected = verdict.effect.value == expectation
         if not is_as_expected:
-            wrong.append(
+            mismatches.append(
                 {
                     "line": number,
                     "expect": expectation,
@@ -193,14 +193,14 @@ def test(files: PolicyFiles, options: Namespace) -> int:
     failures = [
         f"line {case['line']}: {case['tool']} {json.dumps(case['arguments'], ensure_ascii=False)}\n"
         f"  expected {case['expect']}, but {case['effect']}: {case['rule']}: {case['reason']}"
-        for case in wrong
+        for case in mismatches
     ]
-    summary = f"{len(lines) - len(wrong)} of {len(lines)} as expected"
-    files.print_result({"cases": len(lines), "wrong": wrong}, "\n".join([*failures, summary]))
-    return 1 if wrong else 0
+    summary = f"{len(cases) - len(mismatches)} of {len(cases)} as expected"
+    files.print_result({"cases": len(cases), "wrong": mismatches}, "\n".join([*failures, summary]))
+    return 1 if mismatches else 0
 
 
-def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
+def _read_cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return the cases of a file with their line numbers; ConfigError names every faulty line."""
     try:
         text = file.read_text()
@@ -240,14 +240,14 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
 
 def backtest(files: PolicyFiles, options: Namespace) -> int:
     """Print which recorded calls another policy would judge differently."""
-    new = files.load(options.file)
+    new_policy = files.load(options.file)
     calls = load_recorded_calls(
         files.state,
         files.config.store_url(os.environ),
         since=_since(options),
         routine=options.routine,
     )
-    comparison = compare(track(calls, len(calls), make_progress_bar("judging")), new)
+    comparison = compare(track(calls, len(calls), make_progress_bar("judging")), new_policy)
     value = {
         "calls": comparison.calls,
         "runs": len(comparison.runs),
@@ -289,10 +289,8 @@ def _describe_comparison(comparison: Comparison, options: Namespace) -> str:
     unchanged_count = comparison.calls - sum(
         difference.count for difference in comparison.differences
     )
-    scope = (
-        f"{_count(comparison.calls, 'call')} in {_count(len(comparison.runs), 'run')} since "
-        f"{options.since}"
-    )
+    calls, runs = _pluralize(comparison.calls, "call"), _pluralize(len(comparison.runs), "run")
+    scope = f"{calls} in {runs} since {options.since}"
     summary = f"{unchanged_count} of {scope}: no difference"
     return "\n".join([*lines, summary])
 
@@ -394,12 +392,12 @@ def _describe_suggestion(suggestion: RuleSuggestion, options: Namespace) -> list
     if not suggestion.calls:
         return [f"No call was denied to {options.routine} in observe mode since {options.since}."]
     text = (
-        f"{_count(suggestion.calls, 'call')} in {_count(suggestion.runs, 'run')} since "
+        f"{_pluralize(suggestion.calls, 'call')} in {_pluralize(suggestion.runs, 'run')} since "
         f"{options.since} denied in observe mode"
     )
     if suggestion.rules:
-        number = _count(len(suggestion.rules), "rule")
-        text += f"; judged again with {number} more: {suggestion.allowed} allowed"
+        rules = _pluralize(len(suggestion.rules), "rule")
+        text += f"; judged again with {rules} more: {suggestion.allowed} allowed"
         if suggestion.allowed_untainted:
             text += (
                 f", {suggestion.allowed_untainted} more in runs that have read nothing of strangers"

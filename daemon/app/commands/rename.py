@@ -51,7 +51,7 @@ async def rename(
             f"runs of {old} made {', '.join(children)}; adopt or remove them first: "
             f"agentctl adopt {children[0]}"
         )
-    await engine.rename(old, new, _mover(path, new_path))
+    await engine.rename(old, new, _make_move(path, new_path))
     old_key, new_key = (f"routine:{name}:approach" for name in (old, new))
     if item := await memory.item(old_key):
         await memory.store(
@@ -66,13 +66,14 @@ async def rename(
     )
 
 
-def _mover(path: Path, target: Path) -> Callable[[], None]:
+def _make_move(path: Path, target: Path) -> Callable[[], None]:
     def move() -> None:
         try:
             os.link(path, target, follow_symlinks=False)  # unlike a rename it replaces nothing
             path.unlink()
         except OSError as error:
-            message = f"{path} cannot be renamed to {target.name} by the daemon: {error.strerror}"
-            raise Refused(message) from None
+            raise Refused(
+                f"{path} cannot be renamed to {target.name} by the daemon: {error.strerror}"
+            ) from None
 
     return move

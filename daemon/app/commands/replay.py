@@ -33,10 +33,8 @@ def replay(options: Namespace, *, state: Path, load_config: Callable[[], Config 
     """Play a run, or a frozen one, again: 0 identical, 1 changed."""
     if options.model or options.prompt:
         raise Refused(
-            (  # noqa: UP034
-                "another model or prompt is really asked: start the daemon, which counts what that "
-                "costs"
-            )
+            "another model or prompt is really asked: start the daemon, which counts what that "
+            "costs"
         )
     configure(level="error", console=False, file=None, secrets=Secrets())
     cassette = _load_cassette(options.run, state, load_config)

@@ -22,7 +22,7 @@ _FIRST_WORDS = "# agentd for "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class UnitPlan:
     """What installing a unit would write and run."""
 
     system: bool
@@ -51,17 +51,17 @@ class Plan:
         return [*lines, *self.notes]
 
 
-def plan(*, system: bool, config: Path, home: Path | None = None, user: str | None = None) -> Plan:
+def plan_unit(
+    *, system: bool, config: Path, home: Path | None = None, user: str | None = None
+) -> UnitPlan:
     """Return what `install` would do; raise Refused without systemd, or without root for
     `system`.
     """
     home = home or user_home()
     if not shutil.which("systemctl"):
         raise Refused(
-            (  # noqa: UP034
-                "there is no systemctl here: agentd has units for systemd, and a plist for launchd "
-                "in systemd/"
-            )
+            "there is no systemctl here: agentd has units for systemd, and a plist for launchd in "
+            "systemd/"
         )
     if system and os.geteuid() != 0:
         raise Refused(
@@ -75,9 +75,9 @@ def plan(*, system: bool, config: Path, home: Path | None = None, user: str | No
     else:
         unit = home / ".config/systemd/user/agentd.service"
         folders, notes = (home / ".local/state/agentd",), _linger_notes(user or _own_name(home))
-    ctl = ("systemctl",) if system else ("systemctl", "--user")
-    commands = ((*ctl, "daemon-reload"), (*ctl, "enable", "--now", "agentd.service"))
-    return Plan(
+    systemctl = ("systemctl",) if system else ("systemctl", "--user")
+    commands = ((*systemctl, "daemon-reload"), (*systemctl, "enable", "--now", "agentd.service"))
+    return UnitPlan(
         system=system, unit=unit, text=text, folders=folders, commands=commands, notes=notes
     )
 
@@ -104,34 +104,32 @@ def _linger_notes(user: str) -> tuple[str, ...]:
     """Return lines that say what lingering is and how to switch it on; none if it is on."""
     if (Path("/var/lib/systemd/linger") / user).exists():
         return ()
-    return (
-        (
-            "note: systemd ends your services when you log out, and starts them when you log in. To "  # noqa: E501
-            "let agentd run while"
-        ),
-        "nobody is logged in, once: loginctl enable-linger",
+    note = (
+        "note: systemd ends your services when you log out, and starts them when you log in. To "
+        "let agentd run while"
     )
+    return (note, "nobody is logged in, once: loginctl enable-linger")
 
 
-def install(unit_plan: Plan, *, run: bool = True) -> list[str]:
+def install(unit_plan: UnitPlan, *, run: bool = True) -> list[str]:
     """Write the unit and start it; return what was done.
 
     Refused if another unit of that name is there.
     """
     unit = unit_plan.unit
     if unit.exists() and not unit.read_text("utf-8", "replace").startswith(_FIRST_WORDS):
-        raise Refused(f"{unit_plan.unit} is there and none of ours; move it away first")
+        raise Refused(f"{unit} is there and none of ours; move it away first")
     lines = []
     try:
-        for folder in (*unit_plan.folders, unit_plan.unit.parent):
+        for folder in (*unit_plan.folders, unit.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o755 if unit_plan.system else 0o700)
-        temporary_file = unit_plan.unit.with_name(f".{unit_plan.unit.name}.part")
+        temporary_file = unit.with_name(f".{unit.name}.part")
         temporary_file.write_text(unit_plan.text, "utf-8")
         temporary_file.chmod(0o644)
-        temporary_file.replace(unit_plan.unit)
+        temporary_file.replace(unit)
     except OSError as error:
         raise Refused(f"{error.filename}: {error.strerror}") from error
-    lines.append(f"wrote {unit_plan.unit}")
+    lines.append(f"wrote {unit}")
     if run:
         lines += [_run(command) for command in unit_plan.commands]
     return lines
@@ -147,15 +145,15 @@ def uninstall(*, system: bool, home: Path | None = None, run: bool = True) -> li
         raise NotFound(f"{unit} is not there")
     if not unit.read_text("utf-8", "replace").startswith(_FIRST_WORDS):
         raise Refused(f"{unit} is none of ours; it was left as it is")
-    ctl = ("systemctl",) if system else ("systemctl", "--user")
-    lines = [_run((*ctl, "disable", "--now", "agentd.service"))] if run else []
+    systemctl = ("systemctl",) if system else ("systemctl", "--user")
+    lines = [_run((*systemctl, "disable", "--now", "agentd.service"))] if run else []
     try:
         unit.unlink()
     except OSError as error:
         raise Refused(f"{unit}: {error.strerror}") from error
     lines.append(f"removed {unit}")
     if run:
-        lines.append(_run((*ctl, "daemon-reload")))
+        lines.append(_run((*systemctl, "daemon-reload")))
     return [*lines, "state, config, policy and routines were left as they are"]
 
 

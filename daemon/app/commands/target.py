@@ -88,8 +88,8 @@ def send_test_message(
     """
     if name not in config.target_names:
         names = sorted(config.target_names)
-        near = get_close_matches(name, names, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        similar_names = get_close_matches(name, names, 1)
+        hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
         raise NotFound(f"there is no target {name!r}{hint}; known are {', '.join(names)}")
     table = config.targets.get(name)
     chat = config.chat.get(name)

@@ -214,8 +214,8 @@ class _Importer:
             table in _TABLES and self._is_of_existing_run(table, row)
         ):
             return
-        if number := _NUMBERED.get(table):
-            del row[number]
+        if id_column := _NUMBERED.get(table):
+            del row[id_column]
         if table == "run":
             self._runs.add(str(row["id"]))
         if table == "outbox" and row["status"] == "pending":

@@ -78,13 +78,13 @@ class Checkup:
 
     @property
     def summary(self) -> str:
-        """Return the result in one line."""
+        """The result in one line."""
         if self.faults:
             files = len({fault.file for fault in self.faults})
-            problems = _count_in_words(len(self.faults), "problem")
-            return f"{problems} in {_count_in_words(files, 'file')}"
+            problems = _pluralize(len(self.faults), "problem")
+            return f"{problems} in {_pluralize(files, 'file')}"
         if self.missing:
-            subject, verb = _count_in_words(len(self.missing), "thing"), "is"
+            subject, verb = _pluralize(len(self.missing), "thing"), "is"
             if len(self.missing) > 1:
                 verb = "are"
             return (
@@ -149,7 +149,7 @@ def examine(
         targets = config.target_names
     except ConfigError as error:
         checkup.faults += error.faults
-        config, providers, targets = _salvage_config(file)
+        config, providers, targets = _read_faulty_config(file)
     checkup.policy_file = config.policy_path
     policy, own_registry = None, own_tools or FunctionRegistry()
     try:
@@ -195,7 +195,7 @@ def examine(
     checkup.routines = contents.routines
     checkup.faults += load_skills(config.folder / "skills").faults.values()
     checkup.faults += [fault for error in contents.faults.values() for fault in error.faults]
-    count, names = _count_in_words(len(contents.routines), "routine"), ", ".join(contents.routines)
+    count, names = _pluralize(len(contents.routines), "routine"), ", ".join(contents.routines)
     checkup.checked.append(f"{count} ({names})" if names else count)
     providers_used = {config.provider}
     for routine in contents.routines.values():
@@ -293,7 +293,7 @@ def _describe_setting(config: Config, key: str, problem: str) -> str:
     return str(config.with_lines([fault])[0])
 
 
-def _salvage_config(file: Path) -> tuple[Config, frozenset[str] | None, frozenset[str] | None]:
+def _read_faulty_config(file: Path) -> tuple[Config, frozenset[str] | None, frozenset[str] | None]:
     """Return the paths of a config that cannot be loaded, and the names of its providers and
     targets; None for both if the file is no TOML.
     """
@@ -556,9 +556,9 @@ def _repeated_deliveries(routines: Iterable[Routine]) -> list[str]:
         for index, delivery in enumerate(routine.deliver):
             ends = {
                 end
-                for earlier in routine.deliver[:index]
-                if (earlier.to, earlier.path) == (delivery.to, delivery.path)
-                for end in earlier.on
+                for earlier_delivery in routine.deliver[:index]
+                if (earlier_delivery.to, earlier_delivery.path) == (delivery.to, delivery.path)
+                for end in earlier_delivery.on
             }.intersection(delivery.on)
             if ends:
                 problem = f"each report goes to {display(delivery.to)} twice"
@@ -639,5 +639,5 @@ def _display_relative(path: Path) -> str:
     return display(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _count_in_words(count: int, noun: str) -> str:
+def _pluralize(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

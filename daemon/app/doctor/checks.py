@@ -113,13 +113,13 @@ def check_python(survey: Survey) -> Iterator[Check]:
 
 def check_sqlite(survey: Survey) -> Iterator[Check]:
     version = survey.sqlite
-    newer = "use a Python built with SQLite 3.51.3 or later"
+    newer_python = "use a Python built with SQLite 3.51.3 or later"
     if version < OLDEST_SQLITE:
         yield Check(
             name="SQLite",
             state="fail",
             found=f"{_format_version(version)}, older than 3.35",
-            fix=newer,
+            fix=newer_python,
         )
     elif version < WAL_RESET_FIXED[0] and not any(
         version[:2] == fixed_version[:2] and version >= fixed_version
@@ -245,8 +245,8 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
             fix=f"if its runs fail, name that one in [providers.{provider.name}]",
         )
     elif not _is_listed(model, vendor.models):
-        near = get_close_matches(model, vendor.models, 3) or sorted(vendor.models)[:5]
-        fix = f"name another in [providers.{provider.name}], such as {', '.join(near)}"
+        similar_names = get_close_matches(model, vendor.models, 3) or sorted(vendor.models)[:5]
+        fix = f"name another in [providers.{provider.name}], such as {', '.join(similar_names)}"
         yield Check(
             name=name,
             state="fail",

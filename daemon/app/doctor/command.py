@@ -53,15 +53,15 @@ def main(options: argparse.Namespace) -> int:
     facts = survey(file, state, socket, env, deep=options.deep)
     service = replace(facts.service, database=renew_damaged_indexes(facts.service.database))
     rows = [_view_of_check(check) for check in judge(replace(facts, service=service))]
-    sound = all(row["state"] != "fail" for row in rows)
+    is_sound = all(row["state"] != "fail" for row in rows)
     out = stdout_stream()
     if options.json:
         import json
 
-        out.write_line(json.dumps({"ok": sound, "checks": rows}, ensure_ascii=False))
+        out.write_line(json.dumps({"ok": is_sound, "checks": rows}, ensure_ascii=False))
     else:
         write_checks(out, rows)
-    return 0 if sound else 1
+    return 0 if is_sound else 1
 
 
 def _view_of_check(check: Check) -> CheckView:

@@ -43,9 +43,9 @@ class Confinement:
 def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
     """Try each kind of sandbox, in the state folder if it can be written; nothing is left of it."""
     user = find_program_user(workspace)
-    with TemporaryDirectory(prefix="agentd-doctor-") as elsewhere:
-        os.chmod(elsewhere, 0o711)  # noqa: PTH101, S103  # the user of tools must get through it
-        folder = state if os.access(state, os.W_OK) else Path(elsewhere)
+    with TemporaryDirectory(prefix="agentd-doctor-") as temporary_folder:
+        os.chmod(temporary_folder, 0o711)  # noqa: PTH101, S103  # the user of tools must get through it
+        folder = state if os.access(state, os.W_OK) else Path(temporary_folder)
         with ThreadPoolExecutor(1) as thread:  # the caller may be in an event loop
             sandbox = thread.submit(asyncio.run, choose_sandbox("prefer", folder, user)).result()
     blocked_folder = find_blocked_folder(workspace, user) if user and workspace.exists() else None
@@ -53,10 +53,10 @@ def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
 
 
 def _namespace_fix() -> str:
-    for name, forbidding, allowing in NAMESPACE_SETTINGS:
+    for name, forbidding_value, allowing_value in NAMESPACE_SETTINGS:
         try:
-            if Path("/proc/sys", *name.split(".")).read_text("ascii").strip() == forbidding:
-                return f"sysctl {name}={allowing}"
+            if Path("/proc/sys", *name.split(".")).read_text("ascii").strip() == forbidding_value:
+                return f"sysctl {name}={allowing_value}"
         except OSError:
             continue
     return ""
@@ -90,8 +90,13 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
         yield Check(
             name=f"  {probe.name}", state="ok" if probe.is_blocked else "fail", found=outcome
         )
-    for better in sandbox.unusable if sandbox.confines else ():
-        yield Check(name=f"  {better.level}", state="warn", found=better.why, fix=_fix(confinement))
+    for unusable_sandbox in sandbox.unusable if sandbox.confines else ():
+        yield Check(
+            name=f"  {unusable_sandbox.level}",
+            state="warn",
+            found=unusable_sandbox.why,
+            fix=_fix(confinement),
+        )
     if sandbox.user:
         text = f"this daemon is root's; programs of tools run as user {sandbox.user.uid}"
         if confinement.blocked:
@@ -106,8 +111,8 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
 def _fix(confinement: Confinement) -> str:
     lines = list(confinement.sandbox.missing)
     if any(
-        rung.level == "bubblewrap" and not rung.is_installed
-        for rung in confinement.sandbox.unusable
+        unusable_sandbox.level == "bubblewrap" and not unusable_sandbox.is_installed
+        for unusable_sandbox in confinement.sandbox.unusable
     ):
         lines.append("apt-get install bubblewrap, or your system's package of that name")
     elif confinement.fix:

@@ -395,10 +395,12 @@ def _choose_vendor(
             candidates.append((server.name, f"answers at {server.base_url}, {note}"))
         if questions.assume_yes:
             empty_servers = {server.name for server, count in servers if not count}
-            usable = [candidate for candidate, _ in candidates if candidate not in empty_servers]
-            if not usable:
+            usable_names = [
+                candidate for candidate, _ in candidates if candidate not in empty_servers
+            ]
+            if not usable_names:
                 raise MissingAnswer("--provider is missing, and neither a key nor a server is here")
-            name = usable[0]
+            name = usable_names[0]
         else:
             say("Which model shall write the reports?")
             candidate_names = {candidate for candidate, _ in candidates}
@@ -415,8 +417,8 @@ def _choose_vendor(
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name == "offline":
         raise UnusableAnswer(f"--provider {name!r} is no name: use a-z, 0-9, - and _")
     if not options.base_url:
-        near = get_close_matches(name, VENDORS, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        similar_names = get_close_matches(name, VENDORS, 1)
+        hint = f"did you mean {similar_names[0]}? " if similar_names else ""
         raise UnusableAnswer(
             f"--provider {name}: {hint}known are {', '.join(VENDORS)}; any other takes --base-url"
         )
@@ -505,6 +507,6 @@ def _explain_unlisted(model: str, vendor: Vendor, names: list[str]) -> str:
     """Return what is wrong with the name of a model; empty if its vendor has it or lists none."""
     if not names or model in names or f"{model}:latest" in names:
         return ""
-    near = get_close_matches(model, names[:5000], 3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    similar_names = get_close_matches(model, names[:5000], 3)
+    hint = f"; did you mean {' or '.join(similar_names)}?" if similar_names else ""
     return f"{vendor.title} lists no model {model!r} for this key{hint}"

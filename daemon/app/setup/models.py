@@ -119,7 +119,7 @@ def propose(
 
     Of models whose price is not known, as on a server of one's own, the two newest.
     """
-    suitable = [
+    suitable_models = [
         model
         for model in models
         if model.lifecycle not in ("deprecated", "retired")
@@ -127,18 +127,21 @@ def propose(
         and not _OTHER_USES.search(model.name)
     ]
     # The newest first; by name where the vendor gives no date, a later version before an earlier.
-    suitable.sort(key=lambda model: _natural(model.name), reverse=True)
-    suitable.sort(key=lambda model: model.created, reverse=True)
+    suitable_models.sort(key=lambda model: _natural(model.name), reverse=True)
+    suitable_models.sort(key=lambda model: model.created, reverse=True)
     priced_models = [
-        PricedModel(name=model.name, price=price(model.name)) for model in suitable[:_MAX_PRICED]
+        PricedModel(name=model.name, price=price(model.name))
+        for model in suitable_models[:_MAX_PRICED]
     ]
-    affordable = [model for model in priced_models if model.price is not None][:_NEWEST]
-    affordable = [model for model in affordable if (model.price or 0) <= _MAX_REPORT_PRICE]
-    if not affordable:
+    affordable_models = [model for model in priced_models if model.price is not None][:_NEWEST]
+    affordable_models = [
+        model for model in affordable_models if (model.price or 0) <= _MAX_REPORT_PRICE
+    ]
+    if not affordable_models:
         return priced_models[:2]
     # Of the same price the first, which is newer.
-    cheapest = min(affordable, key=lambda model: model.price or 0)
-    strongest = max(affordable, key=lambda model: model.price or 0)
+    cheapest = min(affordable_models, key=lambda model: model.price or 0)
+    strongest = max(affordable_models, key=lambda model: model.price or 0)
     return [cheapest] if strongest.price == cheapest.price else [cheapest, strongest]
 
 

@@ -18,8 +18,7 @@ MAX_TOKENS = 50_000_000
 # What the model reads as the result of a call in which the token limit cut its answer off.
 CUT_OFF = (
     "the answer reached its limit of output tokens inside this call, so its arguments are "
-    "incomplete; "
-    "make the call again with shorter arguments"
+    "incomplete; make the call again with shorter arguments"
 )
 
 
@@ -189,8 +188,7 @@ def read_arguments(raw: Any) -> tuple[Json, str | None]:
 
 def _reject_constant(constant: str) -> NoReturn:
     """Refuse NaN and Infinity, which Python accepts though they are not JSON."""
-    message = f"{constant} is not JSON"
-    raise ValueError(message)
+    raise ValueError(f"{constant} is not JSON")
 
 
 # Made once, as json.loads makes a decoder per call.
@@ -211,8 +209,7 @@ def repair_text(text: Any) -> str:
 def read_name(value: Any) -> str:
     """Return the name of a function that a model calls. Raises TypeError if it is no text."""
     if not isinstance(value, str):
-        msg = f"the name of a function is a {type(value).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"the name of a function is a {type(value).__name__}")
     return repair_text(value)
 
 

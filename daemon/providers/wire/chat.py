@@ -208,19 +208,17 @@ def _call_to_send_back(call: FunctionCall, raw_call: Json) -> Json:
 
 
 def _parse_usage(usage: Json) -> Usage:
-    prompt_details, completion_details = (
-        usage.get("prompt_tokens_details") or {},
-        usage.get("completion_tokens_details") or {},
-    )
+    prompt_details = usage.get("prompt_tokens_details") or {}
+    completion_details = usage.get("completion_tokens_details") or {}
     # OpenAI; DeepSeek; Kimi.
-    cached = (
+    cached_tokens = (
         prompt_details.get("cached_tokens")
         or usage.get("prompt_cache_hit_tokens")
         or usage.get("cached_tokens")
     )
     return Usage(
         input=to_count(usage.get("prompt_tokens")),
-        cache_read=to_count(cached),
+        cache_read=to_count(cached_tokens),
         cache_write=to_count(prompt_details.get("cache_write_tokens")),
         output=to_count(usage.get("completion_tokens")),
         reasoning=to_count(completion_details.get("reasoning_tokens")),

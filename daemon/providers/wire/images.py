@@ -31,8 +31,9 @@ def parse_image(data: bytes) -> Image:
         media_type = "image/webp"
     if media_type is None:
         raise ValueError("is no PNG, JPEG, GIF or WebP picture")
-    if max(size := _dimensions(data)) > MAX_EDGE:
-        raise ValueError(f"has {size[0]} x {size[1]} pixels; vendors take {MAX_EDGE} at most")
+    width, height = _dimensions(data)
+    if max(width, height) > MAX_EDGE:
+        raise ValueError(f"has {width} x {height} pixels; vendors take {MAX_EDGE} at most")
     if len(data) > MAX_BYTES:
         raise ValueError(
             f"has {len(data) / 1e6:.1f} MB; vendors take {MAX_BYTES / 1e6:g} MB at most"
@@ -58,9 +59,9 @@ def _jpeg_dimensions(data: bytes) -> tuple[int, int]:
     position = 2
     while position + 9 <= len(data) and data[position] == 0xFF:
         if data[position + 1] in _FRAME_MARKERS:
-            return int.from_bytes(data[position + 7 : position + 9]), int.from_bytes(
-                data[position + 5 : position + 7]
-            )
+            height = int.from_bytes(data[position + 5 : position + 7])
+            width = int.from_bytes(data[position + 7 : position + 9])
+            return width, height
         position += 2 + int.from_bytes(data[position + 2 : position + 4])
     return 0, 0
 

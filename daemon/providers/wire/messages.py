@@ -219,13 +219,11 @@ def _join_thinking(content: Sequence[Json]) -> str:
 
 
 def _parse_usage(usage: dict[str, Any]) -> Usage:
-    cache_read, cache_write = (
-        to_count(usage.get("cache_read_input_tokens")),
-        to_count(usage.get("cache_creation_input_tokens")),
-    )
-    uncached = to_count(usage.get("input_tokens"))
+    cache_read = to_count(usage.get("cache_read_input_tokens"))
+    cache_write = to_count(usage.get("cache_creation_input_tokens"))
+    uncached_tokens = to_count(usage.get("input_tokens"))
     return Usage(
-        input=uncached + cache_read + cache_write,
+        input=uncached_tokens + cache_read + cache_write,
         cache_read=cache_read,
         cache_write=cache_write,
         output=to_count(usage.get("output_tokens")),

@@ -204,10 +204,8 @@ def _item_to_send_back(item: Json, call: FunctionCall | None) -> Json:
 
 
 def _parse_usage(usage: Json) -> Usage:
-    input_details, output_details = (
-        usage.get("input_tokens_details") or {},
-        usage.get("output_tokens_details") or {},
-    )
+    input_details = usage.get("input_tokens_details") or {}
+    output_details = usage.get("output_tokens_details") or {}
     return Usage(
         input=to_count(usage.get("input_tokens")),
         cache_read=to_count(input_details.get("cached_tokens")),

@@ -169,8 +169,8 @@ class Approvals:
         ):
             await self._queue_runs(await self._journal.approvals.void([approval.id], by=by))
             raise Refused(
-                f"nothing was approved: {difference} since this was asked. The run goes on and has its "  # noqa: E501
-                "call judged anew; what is asked then is in: agentctl approvals"
+                f"nothing was approved: {difference} since this was asked. The run goes on and has "
+                "its call judged anew; what is asked then is in: agentctl approvals"
             )
         approvals, runs = await self._journal.approvals.answer(
             approval.id, ApprovalStatus.APPROVED, by=by

@@ -175,7 +175,9 @@ def compare_steps(
 
 
 def _by_key(steps: Iterable[Step]) -> dict[tuple[int, int, str, int], Step]:
-    """Return steps by iteration, kind, call id and number among those that have all three alike."""
+    """Return steps by iteration, kind, call id, and their number among the steps of which these
+    three are the same.
+    """
     counts: Counter[tuple[int, int, str]] = Counter()
     steps_by_key = {}
     for step in steps:
@@ -193,9 +195,9 @@ def _compare(recorded_step: Step, replayed_step: Step) -> ReplayDifference | Non
         "check",
     ):
         # each run draws a boundary of its own for the facts in its goal or of a check
-        old, new = _boundary(recorded_step), _boundary(replayed_step)
-        if old and new:
-            after["text"] = str(after.get("text", "")).replace(new, old)
+        recorded_boundary, boundary = _boundary(recorded_step), _boundary(replayed_step)
+        if recorded_boundary and boundary:
+            after["text"] = str(after.get("text", "")).replace(boundary, recorded_boundary)
     if recorded_step.kind is StepKind.CALL and rule_that_asked(recorded_step.body):
         # a call that a person approved was judged when the answer came
         before.pop("taint", None)

@@ -214,7 +214,7 @@ class RecordedModel(LLMProvider):
         messages: Sequence[LLMMessage],
         functions: Sequence[Json] | None = None,
         temperature: float | None = None,
-        **kw: Any,
+        **options: Any,
     ) -> LLMResponse:
         if not self._model_steps:
             raise self._recording.limit_in_detail() or RecordExhausted

@@ -40,7 +40,7 @@ def get_days(session: Session, edges: Sequence[datetime]) -> list[DayOutcomes]:
         end = min(bisect_right(edges, row.last) - 1, len(edges) - 2)
         share, remainder = divmod(row.count, end - begin + 1)
         for number in range(begin, end + 1):
-            slots = max(1, share + (number - begin < remainder))
+            slots = share + 1 if number - begin < remainder else max(1, share)
             day_of(row.routine, number).outcomes[row.outcome] += slots
     # a damaged row may hold bytes in place of a text
     return sorted(days.values(), key=lambda day: (str(day.routine), day.day))

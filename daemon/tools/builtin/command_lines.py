@@ -36,32 +36,35 @@ MAX_PROGRAM_SECONDS = 3700.0
 PROGRAMS = frozenset({"shell", "git", "script"})
 _NOT_FOUND = 127  # what a shell gives
 _NO_REPOSITORY = 128  # as git exits
-# What programs die of that are refused memory, or have had their time or written too long a file.
+# The signals that end a program which is refused memory, has used up its time or has written too
+# long a file.
 _SIGNALS_AT_LIMITS = frozenset(
     {signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGXCPU, signal.SIGXFSZ}
 )
 # Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is
 # the workspace here.
-_READ_HOME, _EMPTY_HOME = frozenset({"jq", "file", "git"}), "/nonexistent"
+_READ_HOME = frozenset({"jq", "file", "git"})
+_EMPTY_HOME = "/nonexistent"
 # They look at the machine, which a sandbox of their own would hide; run so only with words that
 # change nothing.
 _HOST_PROGRAMS = frozenset(
     {
-        *(
-            "df",
-            "dmesg",
-            "free",
-            "ip",
-            "journalctl",
-            "last",
-            "lsblk",
-            "lscpu",
-            "nproc",
-            "ps",
-            "ss",
-            "systemctl",
-        ),
-        *("uptime", "vmstat", "w", "who"),
+        "df",
+        "dmesg",
+        "free",
+        "ip",
+        "journalctl",
+        "last",
+        "lsblk",
+        "lscpu",
+        "nproc",
+        "ps",
+        "ss",
+        "systemctl",
+        "uptime",
+        "vmstat",
+        "w",
+        "who",
     }
 )
 
@@ -73,7 +76,7 @@ class CompletedCall:
     result: CommandResult
     line: tuple[PlannedPipeline, ...]
     seconds: float
-    """How long it could have taken."""
+    """How long it was allowed to take."""
 
 
 async def run_call(
@@ -94,17 +97,25 @@ async def run_call(
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
     limits, reach, confinement = policy.limits_for(context.routine), policy.reach, await sandbox()
     folder = next(
-        (command.folder.real for part in line for command in part.commands if command.folder),
+        (
+            command.folder.real
+            for pipeline in line
+            for command in pipeline.commands
+            if command.folder
+        ),
         reach.workspace,
     )
-    writes = any(not part.reads_only for command in line for part in command.commands)
+    writes = any(not command.reads_only for pipeline in line for command in pipeline.commands)
     repositories = await find_repositories(policy, confinement) if writes else None
     with ExitStack() as files, program_time(policy, context) as seconds:
         try:
             commands = _Commands(policy, confinement, folder, context.routine, files, repositories)
             pipelines = [
-                (command.operator, [commands.prepare(part) for part in command.commands])
-                for command in line
+                (
+                    pipeline.operator,
+                    [commands.prepare(command) for command in pipeline.commands],
+                )
+                for pipeline in line
             ]
             result = await run(
                 pipelines,
@@ -130,7 +141,10 @@ async def find_repositories(policy: Policy, sandbox: Sandbox) -> Repositories | 
 
 @contextmanager
 def program_time(policy: Policy, context: ToolContext) -> Iterator[float]:
-    """Give the seconds that programs of this run still have, and count what the body takes; ToolFailed for none."""  # noqa: E501
+    """Yield the seconds that programs of this run still have, and count what the body takes.
+
+    Raises ToolFailed if no time is left.
+    """
     limit = policy.limits_for(context.routine).shell_seconds
     seconds_left = limit - context.programs.seconds
     if seconds_left <= 0:
@@ -160,10 +174,8 @@ class _Commands:
 
     def prepare(self, command: PlannedCommand) -> PreparedProgram:
         require_sandbox(self.policy, self.sandbox, command.program, reads_only=command.reads_only)
-        variables, needs = (
-            {"HOME": _EMPTY_HOME} if command.program in _READ_HOME else {},
-            list[str](),
-        )
+        variables = {"HOME": _EMPTY_HOME} if command.program in _READ_HOME else {}
+        needs: list[str] = []
         stdin, fault = None, None
         if command.program == "git":
             variables |= repository_view(
@@ -271,8 +283,8 @@ def environment(workspace: str, zone: str | None = None) -> dict[str, str]:
 
 
 def find_program(name: str) -> Path | None:
-    """Return where a program is in the system's folders; None if it is not there, or not the
-    system's alone.
+    """Return where a program is in the system's folders; None if it is not there, or if others than
+    root could change it.
     """
     folder, slash, file_name = name.rpartition("/")
     for directory in (folder,) if slash else PROGRAM_FOLDERS:
@@ -323,7 +335,7 @@ def _notes(result: CommandResult) -> Iterator[str]:
             "(could not be killed and hang in the kernel: processes "
             f"{', '.join(map(str, result.unkilled_pids))})"
         )
-    for path in result.disarmed:
+    for path in result.renamed_repositories:
         yield f"(git would obey what a program puts there, so it was renamed: {path})"
 
 

@@ -94,9 +94,9 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         )
         name, note = call_path.names[0], ""
         if output_folder:
-            harmless = _disarm(name, content)
-            if harmless != content:
-                content, note = harmless, "; nothing in it acts by itself, as in a report"
+            harmless_content = _neutralize_text(name, content)
+            if harmless_content != content:
+                content, note = harmless_content, "; nothing in it acts by itself, as in a report"
         try:
             data = content.encode()
         except UnicodeEncodeError:
@@ -105,7 +105,7 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
             ) from None
         try:
             if output_folder:
-                with _room_for(call_path, output_folder, len(data)):
+                with _reserve_space(call_path, output_folder, len(data)):
                     _write_file(call_path, data)
             else:
                 _write_file(call_path, data)
@@ -177,8 +177,8 @@ def open_file(call_path: CallPath) -> BinaryIO:
     raise ToolFailed(f"{call_path.text} is {kind}")
 
 
-def read_lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
-    """Return `limit` lines of a text file from line `offset` on (from 1), `room` bytes at most.
+def read_lines(file: BinaryIO, name: str, offset: int, limit: int, max_bytes: int) -> str:
+    """Return `limit` lines of a text file from line `offset` on (from 1), `max_bytes` at most.
 
     A note at the end says what was left out. `name` is what errors call the file. Raises ToolFailed
     if it is no text, or has fewer lines.
@@ -196,11 +196,14 @@ def read_lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) ->
         if not file.readline(_SNIFF_BYTES):
             raise ToolFailed(f"{name} has fewer than {offset} lines")
     selected_lines: list[bytes] = []
-    while len(selected_lines) < limit and room > 0 and (line := file.readline(room + 1)):
-        selected_lines.append(line[:room])
-        room -= len(line)
+    bytes_left = max_bytes
+    while (
+        len(selected_lines) < limit and bytes_left > 0 and (line := file.readline(bytes_left + 1))
+    ):
+        selected_lines.append(line[:bytes_left])
+        bytes_left -= len(line)
     text = decode_readable(b"".join(selected_lines))
-    if room < 0:
+    if bytes_left < 0:
         last_line = offset + len(selected_lines) - 1
         reason = "the file is longer than what may be read at once"
         return f"{text}\n[… cut in line {last_line}: {reason} …]"
@@ -212,8 +215,8 @@ def read_lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) ->
 def _list_entries(folder: int) -> list[Json]:
     listing: list[Json] = []
     with os.scandir(folder) as entries:
-        names = sorted(entries, key=lambda entry: entry.name)
-    for entry in names[:_MAX_NAMES]:
+        sorted_entries = sorted(entries, key=lambda entry: entry.name)
+    for entry in sorted_entries[:_MAX_NAMES]:
         with suppress(FileNotFoundError):  # gone since the folder was read
             status = entry.stat(follow_symlinks=False)
             modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
@@ -225,10 +228,10 @@ def _list_entries(folder: int) -> list[Json]:
                     "modified": modified,
                 }
             )
-    if len(names) > _MAX_NAMES:
+    if len(sorted_entries) > _MAX_NAMES:
         listing.append(
             {
-                "name": f"… and {len(names) - _MAX_NAMES} more",
+                "name": f"… and {len(sorted_entries) - _MAX_NAMES} more",
                 "kind": "",
                 "size": 0,
                 "modified": "",
@@ -272,7 +275,7 @@ def _write_file(call_path: CallPath, data: bytes) -> None:
                 os.unlink(draft, dir_fd=folder)
 
 
-def _disarm(name: str, content: str) -> str:
+def _neutralize_text(name: str, content: str) -> str:
     """Return a text in which nothing acts by itself where a person looks at the file.
 
     Other kinds of files stay as they are: the policy has looked into them.
@@ -283,11 +286,11 @@ def _disarm(name: str, content: str) -> str:
 
 
 @contextmanager
-def _room_for(call_path: CallPath, output_folder: str, size: int) -> Iterator[None]:
+def _reserve_space(call_path: CallPath, output_folder: str, size: int) -> Iterator[None]:
     """Hold the folder in which tainted runs of a routine write while the body writes a file of
     `size` bytes there; ToolFailed where the folder would hold too much.
 
-    Another run waits meanwhile, so that no two of them take the same room.
+    Another run waits meanwhile, so that no two of them count on the same space.
     """
     if size > MAX_FILE_BYTES:
         raise ToolFailed(f"{call_path.text} would have more than {MAX_FILE_BYTES:,} bytes")
@@ -298,12 +301,12 @@ def _room_for(call_path: CallPath, output_folder: str, size: int) -> Iterator[No
         own_names = {name, *(str(parent) for parent in PurePosixPath(name).parents)} - {"."}
         total, entries = size, len(own_names)
         for path, folders, files, descriptor in os.fwalk(dir_fd=folder, follow_symlinks=False):
-            for file in (*folders, *files):
-                if os.path.normpath(f"{path}/{file}") in own_names:
+            for entry_name in (*folders, *files):
+                if os.path.normpath(f"{path}/{entry_name}") in own_names:
                     continue
                 entries += 1
                 with suppress(FileNotFoundError):
-                    total += os.stat(file, dir_fd=descriptor, follow_symlinks=False).st_size
+                    total += os.stat(entry_name, dir_fd=descriptor, follow_symlinks=False).st_size
             if total > MAX_SUM_BYTES or entries > MAX_ENTRIES:
                 raise ToolFailed(
                     f"{output_folder} is full: it may hold {MAX_SUM_BYTES:,} bytes in "

@@ -1,4 +1,4 @@
-"""The memory tools: keep a thought, find it again, read around it, let go of it."""
+"""The memory tools: keep a text, find it again, read what stood around it, delete it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
             anchor: As memory_recall gave it.
             window: How many texts before, and as many after.
         """
-        around = await memory.expand(_parse_anchor(anchor), window)
-        return [_chunk_as_json(chunk) for chunk in (*around.before, around.focus, *around.after)]
+        texts = await memory.expand(_parse_anchor(anchor), window)
+        return [_chunk_as_json(chunk) for chunk in (*texts.before, texts.focus, *texts.after)]
 
     async def memory_forget(key: str) -> str:
         """Delete the text kept under a key. What earlier runs recorded of it stays in the journal.
@@ -122,8 +122,10 @@ def _parse_anchor(text: str) -> Anchor:
     try:
         iteration, segment = map(int, position)
     except ValueError:
-        msg = f"{text!r} is not an anchor; take one from the results of memory_recall (run/iteration/segment)"  # noqa: E501
-        raise ToolFailed(msg) from None
+        raise ToolFailed(
+            f"{text!r} is not an anchor; take one from the results of memory_recall "
+            "(run/iteration/segment)"
+        ) from None
     return Anchor(
         run_id=run, iteration=iteration, segment=segment, type=SegmentType.SUMMARY, timestamp=EPOCH
     )

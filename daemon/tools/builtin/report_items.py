@@ -1,6 +1,6 @@
 """`report_items`: the agent says what it found, and is told what of that is new.
 
-Of routines with `[dedupe]` alone.
+Only routines with `[dedupe]` are offered it.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def register(
         if not key_field:
             raise ToolFailed("this routine has no [dedupe] in its file: write a report instead")
         keys = [item_key(dict(item), key_field) for item in items]
-        keyless = [str(number) for number, key in enumerate(keys, 1) if not key]
-        if keyless:
-            verb = "item {} has" if len(keyless) == 1 else "items {} have"
+        items_without_key = [str(number) for number, key in enumerate(keys, 1) if not key]
+        if items_without_key:
+            verb = "item {} has" if len(items_without_key) == 1 else "items {} have"
             raise ToolFailed(
-                f"{verb.format(', '.join(keyless))} no {key_field}, by which items are told apart "
-                "here. Nothing was reported: send all of them again, each with its "
+                f"{verb.format(', '.join(items_without_key))} no {key_field}, by which items are "
+                "told apart here. Nothing was reported: send all of them again, each with its "
                 f"{key_field}."
             )
         earlier_steps = await runs.get_steps(context.run)

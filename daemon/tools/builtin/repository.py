@@ -109,7 +109,7 @@ def repository_view(
         make_case_insensitive(pattern).replace('"', r"\"") for pattern in denied_patterns
     ]
     (view / "info" / "attributes").write_text(
-        "".join(f'"{quoted_name}" -diff\n' for quoted_name in quoted_patterns)
+        "".join(f'"{quoted_pattern}" -diff\n' for quoted_pattern in quoted_patterns)
     )
     environment["GIT_DIR"] = str(view)
     if not starts_git:
@@ -177,7 +177,7 @@ def _settings(folder: Path) -> Iterator[str]:
             yield f'[{section} "{match[2]}"]\n' if match[2] else f"[{section}]\n"
         elif line.lstrip().startswith("["):
             section = ""
-        elif (match := _SETTING.fullmatch(line.strip())) and match[
-            1
-        ].lower() in _HARMLESS_SETTINGS.get(section, ()):
-            yield f"{match[1]} = {_ACCOUNT.sub('//', match[2])}\n"
+            continue
+        setting = _SETTING.fullmatch(line.strip())
+        if setting and setting[1].lower() in _HARMLESS_SETTINGS.get(section, ()):
+            yield f"{setting[1]} = {_ACCOUNT.sub('//', setting[2])}\n"

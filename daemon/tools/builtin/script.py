@@ -38,7 +38,7 @@ from daemon.tools.registry import FunctionRegistry
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MAX_SCRIPT_BYTES = 1 << 20  # bytes; a longer file is no script
-_HEAD = 2000  # bytes at the beginning of a script in which its first comment is looked for
+_HEAD_BYTES = 2000  # of a script, in which its first comment is looked for
 
 
 class ScriptSettings(LiveConfig, LivePolicy, Protocol):
@@ -160,27 +160,27 @@ def _explain_unfit(folder: Path, name: str, policy: Policy) -> str:
     """
     if not _NAME.fullmatch(name):
         return f"{name!r:.80} names no script"
-    real = os.path.realpath(folder)
-    if f"{real}/".startswith(f"{policy.reach.workspace}/"):
+    real_folder = os.path.realpath(folder)
+    if f"{real_folder}/".startswith(f"{policy.reach.workspace}/"):
         return f"the folder of scripts, {folder}, lies in the workspace, where agents write"
     try:
-        about_folder, about_file = Path(real).stat(), Path(real, name).lstat()
+        folder_status, file_status = Path(real_folder).stat(), Path(real_folder, name).lstat()
     except OSError:
         return f"there is no script {name}"
-    if not stat.S_ISREG(about_file.st_mode) or about_file.st_size > _MAX_SCRIPT_BYTES:
+    if not stat.S_ISREG(file_status.st_mode) or file_status.st_size > _MAX_SCRIPT_BYTES:
         return f"{name} is no plain file of a script's size"
-    for path, status in ((folder, about_folder), (folder / name, about_file)):
+    for path, status in ((folder, folder_status), (folder / name, file_status)):
         if writers := explain_other_writers(status):
             problem, hint = writers
             return f"{path} {problem}: {hint}"
-    return "" if about_file.st_mode & 0o111 else f"{name} may not be executed: chmod +x it"
+    return "" if file_status.st_mode & 0o111 else f"{name} may not be executed: chmod +x it"
 
 
 def read_about(path: Path) -> str:
     """Return the first line of comment of a script, after the line that names its interpreter."""
     try:
         with path.open("rb") as file:
-            lines = file.read(_HEAD).decode("utf-8", errors="replace").splitlines()
+            lines = file.read(_HEAD_BYTES).decode("utf-8", errors="replace").splitlines()
     except OSError:
         return ""
     for line in lines:

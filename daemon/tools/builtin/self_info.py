@@ -43,8 +43,9 @@ class SelfInfo:
         values = {"you": you, **self._daemon()}
         unknown_parts = [part for part in parts or () if part not in values]
         if unknown_parts:
-            msg = f"no such part: {', '.join(unknown_parts)}; there are {', '.join(values)}"
-            raise ToolFailed(msg)
+            raise ToolFailed(
+                f"no such part: {', '.join(unknown_parts)}; there are {', '.join(values)}"
+            )
         return {part: values[part] for part in values if parts is None or part in parts}
 
 

@@ -19,7 +19,9 @@ class Delegation(Protocol):
     async def delegate(
         self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
     ) -> Json:
-        """Return `{"run", "status", "report", "tainted", "usage"}`; ToolFailed."""
+        """Return `{"run", "report", "tokens", "untrusted"}`. Raises ToolFailed if the other run did
+        not succeed.
+        """
 
 
 def register(registry: FunctionRegistry, delegation: Delegation) -> None:

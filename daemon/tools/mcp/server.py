@@ -32,8 +32,8 @@ log = structlog.get_logger()
 
 # seconds after an answer for which a server is taken to be there without being asked
 FRESH_SECONDS = 5.0
-PING_TIMEOUT = 5.0  # seconds that it is given to say so
-MAX_STDERR_CHARACTERS = 500  # characters of its complaints that are told
+PING_TIMEOUT = 5.0  # seconds that it has for the answer to a ping
+MAX_STDERR_CHARACTERS = 500  # of the end of its stderr, which an error quotes
 START_TIMEOUT = 30.0  # seconds that a server is given to come up and to say what it offers
 HTTP_TIMEOUT = 30.0  # seconds for a connection over HTTP and for each piece that is sent
 # seconds between two pieces of an answer over HTTP: a server may hold a stream open
@@ -101,7 +101,7 @@ class McpServer:
         return _result_value(result)
 
     async def close(self) -> None:
-        """Let go of the server; safe to repeat."""
+        """Close the connection, if there is one."""
         connection_task, self._connection_task, self._client = self._connection_task, None, None
         if connection_task is not None:
             connection_task.cancel()
@@ -144,19 +144,19 @@ class McpServer:
 
     async def _keep_connected(self, ready: asyncio.Future[Client]) -> None:
         """Open a connection and hold it until it is no longer wanted."""
-        complaints = _Complaints()
+        stderr_file = _StderrFile()
         try:
             async with AsyncExitStack() as stack:
                 # the SDK takes half a second to import
                 client = await stack.enter_async_context(
-                    await asyncio.to_thread(self._make_client, stack, complaints)
+                    await asyncio.to_thread(self._make_client, stack, stderr_file)
                 )
                 log.info("mcp.connected", server=self.name)
                 ready.set_result(client)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001  one background task: whoever waits is told, and may try again
             reason = _describe_error(error) + (
-                f"; it said: {complaints}" if str(complaints) else ""
+                f"; it said: {stderr_file}" if str(stderr_file) else ""
             )
             if not ready.done():
                 ready.set_exception(
@@ -164,11 +164,11 @@ class McpServer:
                 )
             log.warning("mcp.disconnected", server=self.name, error=reason)
         finally:
-            complaints.close()
+            stderr_file.close()
             if not ready.done():
                 ready.cancel()
 
-    def _make_client(self, stack: AsyncExitStack, complaints: _Complaints) -> Client:
+    def _make_client(self, stack: AsyncExitStack, stderr_file: _StderrFile) -> Client:
         """Return a client that is not connected yet."""
         try:
             import httpx2
@@ -179,7 +179,7 @@ class McpServer:
             from daemon.system.http_limit import LimitedTransport
         except ImportError:
             raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
-        # what it has to say comes to us as errors
+        # what the SDK would log is raised as an error, too
         logging.getLogger("mcp").setLevel(logging.CRITICAL)
         config = self._config
         if config.command:
@@ -190,13 +190,13 @@ class McpServer:
             parameters = StdioServerParameters(
                 command=program, args=arguments, env=env, cwd=config.cwd
             )
-            return Client(stdio_client(parameters, errlog=complaints.stream))
+            return Client(stdio_client(parameters, errlog=stderr_file.stream))
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
 
         transport = LimitedTransport(
             httpx2.AsyncHTTPTransport(**connection_settings(str(config.url))),
             MAX_ANSWER,
-            # a stream lasts as long as its server is of use
+            # a stream stays open for as long as its server is used
             is_limited=lambda answer_headers: (
                 not answer_headers.get("content-type", "").startswith("text/event-stream")
             ),
@@ -211,8 +211,8 @@ class McpServer:
         return Client(streamable_http_client(str(config.url), http_client=client))
 
 
-class _Complaints:
-    """What a server writes to its stderr: the last of it is kept, in case it goes away."""
+class _StderrFile:
+    """The stderr of a server; as text, its end, for the error when the server goes away."""
 
     def __init__(self) -> None:
         self.stream = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed below

@@ -90,7 +90,7 @@ class Servers:
             for name in required_servers:
                 listing = self._listings.get(name)
                 if listing is not None and listing.tools.has_changed:
-                    # another process on the database may have taken a person's word
+                    # a person may have accepted the change, through another process on the database
                     tools = await self._accepted_tools.get(name)
                     if tools is not None and tools.offered == listing.tools.offered:
                         self._listings[name] = replace(listing, tools=tools)
@@ -152,10 +152,10 @@ class Servers:
             # it is asked again by the next run
             log.warning("mcp.not_there", server=name, error=str(error))
             return
-        connection, earlier = server.connections, self._listings.get(name)
+        connection, earlier_listing = server.connections, self._listings.get(name)
         tools = _within_limits(name, all_tools)
-        if earlier is not None and tools == list(earlier.tools.offered):
-            self._listings[name] = replace(earlier, connection=connection, at=at)
+        if earlier_listing is not None and tools == list(earlier_listing.tools.offered):
+            self._listings[name] = replace(earlier_listing, connection=connection, at=at)
             return
         functions, problems = FunctionRegistry(), dict[str, str]()
         for tool in tools:
@@ -165,7 +165,9 @@ class Servers:
                 problems[tool.name] = problem
                 log.warning("mcp.tool_skipped", server=name, tool=tool.name, error=problem)
         recorded_tools = await self._accepted_tools.record(name, tools, problems)
-        self._registry.replace(earlier.functions if earlier else FunctionRegistry(), functions)
+        self._registry.replace(
+            earlier_listing.functions if earlier_listing else FunctionRegistry(), functions
+        )
         self._listings[name] = _Listing(recorded_tools, functions, connection, at)
         log.info("mcp.listed", server=name, tools=len(all_tools))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.app.commands.service_unit import install, plan, uninstall
+from daemon.app.commands.service_unit import install, plan_unit, uninstall
 from daemon.errors import NotFound, Refused
 
 needs_systemctl = pytest.mark.skipif(
@@ -17,7 +17,7 @@ needs_systemctl = pytest.mark.skipif(
 
 @pytest.fixture
 def service_plan(tmp_path):
-    return plan(
+    return plan_unit(
         system=False, config=tmp_path / "my config.toml", home=tmp_path, user="nobody-of-that-name"
     )
 

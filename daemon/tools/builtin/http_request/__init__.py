@@ -38,17 +38,18 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 # The connection's own, which decide where a request ends and who answers it.
 _CONNECTION_HEADERS = frozenset(
     {
-        *(
-            "host",
-            "content-length",
-            "transfer-encoding",
-            "connection",
-            "keep-alive",
-            "te",
-            "trailer",
-            "upgrade",
-        ),
-        *("expect", "accept-encoding", "proxy-authorization", "proxy-connection"),
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "accept-encoding",
+        "proxy-authorization",
+        "proxy-connection",
     }
 )
 # What goes along to another origin; keys and cookies were meant for the first.
@@ -68,7 +69,7 @@ def register(
 
 
 class Web:
-    """The way out, for those who may."""
+    """Sends the requests that the policy allows."""
 
     def __init__(
         self,
@@ -238,16 +239,17 @@ def _count_depth(text: str) -> int:
 
 
 def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
-    """Return what the model reads; raise ToolFailed with it if the server was not content."""
+    """Return what the model reads; raise ToolFailed with it if the status is that of an error."""
     from email.message import Message
 
-    about = Message()
+    header_parser = Message()
     content_type = answer.headers.get("content-type", "application/octet-stream")
     # to read one of 60 kB takes up to seven seconds, as it may name codecs of its own
-    about["content-type"] = content_type[:_MAX_CONTENT_TYPE]
-    kind = about.get_content_type()
-    text = extract_text(answer.body, kind, (about.get_content_charset() or "").lower())
-    if answer.body and not text and kind not in PAGE_TYPES:
+    header_parser["content-type"] = content_type[:_MAX_CONTENT_TYPE]
+    media_type = header_parser.get_content_type()
+    charset = (header_parser.get_content_charset() or "").lower()
+    text = extract_text(answer.body, media_type, charset)
+    if answer.body and not text and media_type not in PAGE_TYPES:
         text = f"({len(answer.body):,} bytes that are no text)"
     if answer.status >= 400:
         phrase = f"{answer.status} {answer.phrase}".strip()
@@ -255,11 +257,16 @@ def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
         raise ToolFailed(
             f"{target}: the server answered {phrase}", partial=text[:4000], transient=transient
         )
-    answer_json: Json = {"status": answer.status, "url": target.url, "type": kind, "body": text}
+    answer_json: Json = {
+        "status": answer.status,
+        "url": target.url,
+        "type": media_type,
+        "body": text,
+    }
     if answer.is_cut:
         answer_json["cut"] = (
             "the body is longer than what may be read at once; this is its beginning"
         )
-    elif kind.endswith(("/json", "+json")) and _is_json(text):
+    elif media_type.endswith(("/json", "+json")) and _is_json(text):
         answer_json["body"] = json.loads(text)
     return answer_json

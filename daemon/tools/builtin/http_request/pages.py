@@ -21,39 +21,36 @@ _INVISIBLE_ELEMENTS = frozenset(
 )
 _BLOCK_ELEMENTS = frozenset(
     {
-        *(
-            "p",
-            "div",
-            "br",
-            "li",
-            "ul",
-            "ol",
-            "dl",
-            "dt",
-            "dd",
-            "tr",
-            "table",
-            "section",
-            "article",
-            "header",
-        ),
-        *(
-            "footer",
-            "nav",
-            "main",
-            "aside",
-            "h1",
-            "h2",
-            "h3",
-            "h4",
-            "h5",
-            "h6",
-            "pre",
-            "blockquote",
-            "hr",
-            "title",
-        ),
-        *("form", "option"),
+        "p",
+        "div",
+        "br",
+        "li",
+        "ul",
+        "ol",
+        "dl",
+        "dt",
+        "dd",
+        "tr",
+        "table",
+        "section",
+        "article",
+        "header",
+        "footer",
+        "nav",
+        "main",
+        "aside",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "pre",
+        "blockquote",
+        "hr",
+        "title",
+        "form",
+        "option",
     }
 )
 _TAG = re.compile(r"/?([A-Za-z][A-Za-z0-9]{0,20})")
@@ -73,7 +70,7 @@ def web_charsets() -> Mapping[str, str]:
     return {label: codec for codec, words in labels.items() for label in words.split()}
 
 
-def extract_text(body: bytes, kind: str, charset: str) -> str:
+def extract_text(body: bytes, media_type: str, charset: str) -> str:
     """Return a body as text; empty for one that is none.
 
     `charset` is what the server says, in lower case. One that is not of the web counts as UTF-8;
@@ -84,7 +81,7 @@ def extract_text(body: bytes, kind: str, charset: str) -> str:
     elif b"\0" in body[:8192]:
         return ""
     text = decode_readable(body)
-    if kind not in PAGE_TYPES:
+    if media_type not in PAGE_TYPES:
         return text
     lines = (
         re.sub(r"[ \t\xa0]+", " ", line).strip()
@@ -95,49 +92,43 @@ def extract_text(body: bytes, kind: str, charset: str) -> str:
 
 def _visible_texts(page: str) -> Iterator[str]:
     """Yield what a reader of a page sees, and where its links lead."""
-    at, links = 0, list[str]()
-    while (start := page.find("<", at)) >= 0:
-        yield _unescape(page[at:start])
+    position = 0
+    links: list[str] = []
+    while (start := page.find("<", position)) >= 0:
+        yield _unescape(page[position:start])
         if page.startswith("<!--", start):
             end = page.find("-->", start)
-            at = end + 3
+            if end < 0:
+                return  # it never ends, so nothing behind it is seen
+            position = end + 3
         elif page.startswith(("<!", "<?"), start) or _TAG.match(page, start + 1):
             end = page.find(">", start)
-            at = end + 1
-            yield from (
-                _render_tag(page[start + 1 : min(end, start + _MAX_TAG_CHARACTERS)], links)
-                if end >= 0
-                else ()
-            )
-            if (
-                (name := _name(page, start)) in _INVISIBLE_ELEMENTS
-                and end >= 0
-                and page[end - 1] != "/"
-            ):
-                closing = re.compile(f"</{name}", re.IGNORECASE).search(page, at)
-                at, end = (closing.start(), end) if closing else (0, -1)
+            if end < 0:
+                return
+            position = end + 1
+            yield from _render_tag(page[start + 1 : min(end, start + _MAX_TAG_CHARACTERS)], links)
+            name = _opened_element(page, start)
+            if name in _INVISIBLE_ELEMENTS and page[end - 1] != "/":
+                closing = re.compile(f"</{name}", re.IGNORECASE).search(page, position)
+                if closing is None:
+                    return
+                position = closing.start()
         else:
             yield "<"
-            end, at = start, start + 1
-        if end < 0:
-            return  # it never ends, so nothing behind it is seen
-    yield _unescape(page[at:])
+            position = start + 1
+    yield _unescape(page[position:])
 
 
 def _unescape(text: str) -> str:
+    from html import unescape  # the names of 2,231 characters, which an idle daemon can do without
+
     try:
-        return _decode_entities(text)
+        return unescape(text)
     except ValueError:  # a number of thousands of digits
         return text
 
 
-def _decode_entities(text: str) -> str:
-    from html import unescape  # the names of 2,231 characters, which an idle daemon can do without
-
-    return unescape(text)
-
-
-def _name(page: str, start: int) -> str:
+def _opened_element(page: str, start: int) -> str:
     """Return the name of the element that opens here; empty for an end."""
     match = _TAG.match(page, start + 1)
     return match[1].lower() if match and page[start + 1] != "/" else ""
@@ -153,6 +144,6 @@ def _render_tag(tag: str, links: list[str]) -> Iterator[str]:
         yield " | "
     elif name == "a" and not closes:
         href = _HREF.search(tag)
-        links.append(_decode_entities(href[1]) if href else "")
+        links.append(_unescape(href[1]) if href else "")
     elif name == "a" and links and (link := links.pop()):
         yield f" ({link})"

@@ -70,12 +70,12 @@ class Sysinfo:
             return str(error)
 
     async def _host(self) -> Json:
-        boottime = (
+        sysctl_answer = (
             (await self._run_program(["sysctl", "-n", "kern.boottime"], 5)).text
             if sys.platform == "darwin"
             else ""
         )
-        return await asyncio.to_thread(machine.read_host, self._files, self._now(), boottime)
+        return await asyncio.to_thread(machine.read_host, self._files, self._now(), sysctl_answer)
 
     def _load(self) -> Json:
         return machine.format_load(os.getloadavg(), os.cpu_count() or 1)
@@ -89,10 +89,8 @@ async def sysinfo(parts: list[Part] | None = None) -> Json:
 
     Args:
         parts: host (name, system, kernel, uptime), load, memory (with swap), disks (percent used,
-            inodes), units
-            (failed systemd units), errors (of the journal, last 24 hours, grouped), updates
-            (pending, reboot needed);
-            everything if left out.
+            inodes), units (failed systemd units), errors (of the journal, last 24 hours, grouped),
+            updates (pending, reboot needed); everything if left out.
     """
     return await Sysinfo().collect(parts)
 

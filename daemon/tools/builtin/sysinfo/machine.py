@@ -26,12 +26,12 @@ from daemon.tools.builtin.sysinfo.words import (
 # File systems on a medium of this machine. A network one is left out on purpose: asking it for its
 # size hangs for as long as its server is away. Images that are always full (squashfs, iso9660) and
 # those in memory say nothing.
-_REAL = re.compile(
+_REAL_FILE_SYSTEMS = re.compile(
     "ext[234]|xfs|btrfs|zfs|bcachefs|f2fs|jfs|nilfs2|reiserfs|overlay|vfat|exfat|ntfs3?|fuseblk|hfs(plus)?|apfs"
 )
 
 # Words of the firmware's tables that give a virtual machine away.
-_VIRTUAL = (
+_VIRTUAL_MACHINES = (
     ("vmware", "VMware"),
     ("virtualbox", "VirtualBox"),
     ("innotek", "VirtualBox"),
@@ -76,11 +76,11 @@ class Files:
         return os.access(self.root / path, os.F_OK)
 
 
-def read_host(files: Files, now: datetime, boottime: str = "") -> Json:
-    """Return name, system, kernel, kind of machine and since when it is up; `boottime` is macOS'
-    answer to that.
+def read_host(files: Files, now: datetime, sysctl_answer: str = "") -> Json:
+    """Return name, system, kernel, kind of machine and since when it is up; `sysctl_answer` is what
+    `sysctl kern.boottime` of macOS says of that.
     """
-    boot_time = _boot_time(files.read("proc/stat"), boottime, now)
+    boot_time = _boot_time(files.read("proc/stat"), sysctl_answer, now)
     facts = {
         "name": platform.node() or None,
         "system": os_name(files.read("etc/os-release") or files.read("usr/lib/os-release")),
@@ -102,8 +102,10 @@ def os_name(os_release: str) -> str:
     return f"macOS {release}" if release else platform.system()
 
 
-def _boot_time(stat: str, boottime: str, now: datetime) -> datetime | None:
-    match = re.search(r"^btime (\d+)$", stat, re.MULTILINE) or re.search(r"\bsec = (\d+)", boottime)
+def _boot_time(stat: str, sysctl_answer: str, now: datetime) -> datetime | None:
+    match = re.search(r"^btime (\d+)$", stat, re.MULTILINE) or re.search(
+        r"\bsec = (\d+)", sysctl_answer
+    )
     return datetime.fromtimestamp(int(match[1]), tz=now.tzinfo) if match else None
 
 
@@ -119,7 +121,7 @@ def kind_of_machine(files: Files) -> str | None:
         files.read(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")
     )
     product_name = f"{maker} {product}".strip()
-    for word, name in _VIRTUAL:
+    for word, name in _VIRTUAL_MACHINES:
         if word in product_name.lower():
             return f"virtual machine ({name})"
     if re.search(r"^flags\s*:.*\bhypervisor\b", files.read("proc/cpuinfo"), re.MULTILINE):
@@ -184,8 +186,7 @@ def _installed_memory() -> Json:
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
-        msg = "not known on this system"
-        raise FactUnavailable(msg) from None
+        raise FactUnavailable("not known on this system") from None
     return {"installed": format_size(total)}
 
 
@@ -250,7 +251,7 @@ def parse_mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdi
         kind, source, options = source_fields.split(" ")[:3]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), target)
         if (
-            not _REAL.fullmatch(kind)
+            not _REAL_FILE_SYSTEMS.fullmatch(kind)
             or (kind == "overlay" and point != "/")
             or not is_folder(point)
         ):
@@ -269,16 +270,15 @@ def parse_mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdi
 def read_disks(
     files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs
 ) -> list[Json]:
-    """Return one row per real file system, as df computes it, and so roundly that the row keeps
-    still.
+    """Return one row per real file system, as df computes it, rounded so that small changes leave
+    the row as it is.
     """
     table = parse_mounts(files.read("proc/self/mountinfo")) or [
         Mount(point="/", read_only=False, device="")
     ]
     rows = list(_rows(table, statvfs))
     if not rows:
-        msg = "no file system could be asked"
-        raise FactUnavailable(msg)
+        raise FactUnavailable("no file system could be asked")
     if not any(row["note"] for row in rows):
         for row in rows:
             del row["note"]

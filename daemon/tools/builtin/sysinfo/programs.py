@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from daemon.errors import DaemonError
 
-# Built from nothing: no secret of ours reaches a child, and its words are the ones our parsers
-# know.
+# The whole environment of a program: no secret of the daemon reaches it, and it prints English,
+# which the parsers read.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENVIRONMENT = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "COLUMNS": "500"}
 
@@ -49,8 +49,7 @@ async def run_program(argv: Sequence[str], limit: float) -> ProgramOutput:
     """
     program = shutil.which(argv[0], path=_PATH)
     if program is None:
-        msg = f"{argv[0]} is not installed"
-        raise FactUnavailable(msg)
+        raise FactUnavailable(f"{argv[0]} is not installed")
     process = await asyncio.create_subprocess_exec(
         program,
         *argv[1:],
@@ -65,8 +64,7 @@ async def run_program(argv: Sequence[str], limit: float) -> ProgramOutput:
         async with asyncio.timeout(limit):
             out, err = await process.communicate()
     except TimeoutError:
-        msg = f"{argv[0]} gave no answer within {limit:.0f} s"
-        raise FactUnavailable(msg) from None
+        raise FactUnavailable(f"{argv[0]} gave no answer within {limit:.0f} s") from None
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):

@@ -31,15 +31,13 @@ _REMOVABLE = re.compile(r"((?:run-)?media-).*(\.(?:mount|automount))", re.DOTALL
 async def read_failed_units(files: Files, run_program: RunProgram) -> list[Json] | str:
     """Return the failed units of the system, or NO_FAILED_UNITS. Raises FactUnavailable."""
     if not files.exists("run/systemd/system"):  # the test of sd_booted(3)
-        msg = "systemd is not running here"
-        raise FactUnavailable(msg)
+        raise FactUnavailable("systemd is not running here")
     # systemd before 246 ignores --output=json for lists of units and prints the plain lines
     output = await run_program(
         ["systemctl", "--failed", "--output=json", "--plain", "--no-legend", "--no-pager"], 10
     )
     if output.code:
-        msg = f"systemctl gave no list: {output.complaint}"
-        raise FactUnavailable(msg)
+        raise FactUnavailable(f"systemctl gave no list: {output.complaint}")
     return parse_failed_units(output.text) or NO_FAILED_UNITS
 
 
@@ -85,8 +83,7 @@ async def read_errors(
         20,
     )
     if output.code:
-        msg = f"journalctl gave no list: {output.complaint}"
-        raise FactUnavailable(msg)
+        raise FactUnavailable(f"journalctl gave no list: {output.complaint}")
     return group_errors(parse_journal(output.text, now)) or NO_ERRORS
 
 
@@ -96,20 +93,18 @@ def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
     Without the right to it journalctl shows the caller's own messages and succeeds, which would
     read as "no errors".
     """
-    entries = [
+    journals = [
         path
         for folder in ("var/log/journal", "run/log/journal")
         for path in (files.root / folder).glob("*/system*.journal")
     ]
-    if not entries and not files.exists("run/systemd/system"):
-        msg = "there is no systemd journal here"
-        raise FactUnavailable(msg)
-    if not any(readable(path) for path in entries):
-        msg = (
+    if not journals and not files.exists("run/systemd/system"):
+        raise FactUnavailable("there is no systemd journal here")
+    if not any(readable(path) for path in journals):
+        raise FactUnavailable(
             "the system's journal is not readable for this user; adding it to the group "
             "systemd-journal helps"
         )
-        raise FactUnavailable(msg)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +121,7 @@ def parse_journal(text: str, now: datetime) -> Iterable[JournaldError]:
     for line in text.splitlines():
         try:
             fields = json.loads(line)
-            micros = int(fields["__REALTIME_TIMESTAMP"])
+            microseconds = int(fields["__REALTIME_TIMESTAMP"])
         except (ValueError, KeyError, TypeError):
             continue
         unit = _text(fields.get("_SYSTEMD_UNIT"))
@@ -137,7 +132,7 @@ def parse_journal(text: str, now: datetime) -> Iterable[JournaldError]:
             or "unknown"
         )
         yield JournaldError(
-            at=datetime.fromtimestamp(micros / 1_000_000, tz=now.tzinfo),
+            at=datetime.fromtimestamp(microseconds / 1_000_000, tz=now.tzinfo),
             source=shorten(source, 40),
             message=shorten(_text(fields.get("MESSAGE")), 160) or "(no text)",
         )

@@ -74,7 +74,7 @@ def read_apk(text: str) -> list[Update]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manager:
+class PackageManager:
     """How one package manager is asked, and how its answer is read."""
 
     marker: str
@@ -90,7 +90,7 @@ class Manager:
 
 
 MANAGERS = (
-    Manager(
+    PackageManager(
         marker="var/lib/dpkg/status",
         argv=("apt", "list", "--upgradable"),
         read=read_apt,
@@ -98,7 +98,7 @@ MANAGERS = (
         lists=("var/lib/apt/periodic/update-success-stamp", "var/lib/apt/lists"),
         tells_security=True,
     ),
-    Manager(
+    PackageManager(
         marker="var/lib/pacman/local",
         argv=("pacman", "-Qu"),
         read=read_pacman,
@@ -106,21 +106,21 @@ MANAGERS = (
         lists=("var/lib/pacman/sync",),
         success_codes=frozenset([0, 1]),  # 1: nothing to list
     ),
-    Manager(
+    PackageManager(
         marker="etc/zypp",
         argv=("zypper", "--non-interactive", "--no-refresh", "--quiet", "list-updates"),
         read=read_zypper,
         refresh="zypper refresh",
         lists=("var/cache/zypp/solv",),
     ),
-    Manager(
+    PackageManager(
         marker="etc/dnf",
         argv=("dnf", "--quiet", "--cacheonly", "check-update"),
         read=read_dnf,
         refresh="dnf makecache",
         success_codes=frozenset([0, 100]),  # 100: there are updates
     ),
-    Manager(
+    PackageManager(
         marker="lib/apk/db", argv=("apk", "version", "-l", "<"), read=read_apk, refresh="apk update"
     ),
 )
@@ -130,23 +130,24 @@ async def read_updates(files: Files, run_program: RunProgram, now: datetime) -> 
     """Return how many updates wait, which, and whether a reboot is asked for."""
     manager = next((manager for manager in MANAGERS if files.exists(manager.marker)), None)
     if manager is None:
-        msg = "not known: none of the package managers that agentd can ask is in use here"
-        raise FactUnavailable(msg)
+        raise FactUnavailable(
+            "not known: none of the package managers that agentd can ask is in use here"
+        )
     if manager.argv[0] == "apt" and not list(
         (files.root / "var/lib/apt/lists").glob("*_Packages*")
     ):
-        msg = "not known: apt has no package lists here; `apt update` fetches them"
-        raise FactUnavailable(msg)
+        raise FactUnavailable("not known: apt has no package lists here; `apt update` fetches them")
     output = await run_program(manager.argv, 30)
     if output.code not in manager.success_codes:
-        msg = f"not known: {manager.argv[0]} gave no list: {output.complaint}"
-        raise FactUnavailable(msg)
+        raise FactUnavailable(f"not known: {manager.argv[0]} gave no list: {output.complaint}")
     return describe_updates(manager, output, files, now)
 
 
-def describe_updates(manager: Manager, output: ProgramOutput, files: Files, now: datetime) -> Json:
-    """Return the facts of an answer; they hold still while nothing changes, so that a gate can
-    compare them.
+def describe_updates(
+    manager: PackageManager, output: ProgramOutput, files: Files, now: datetime
+) -> Json:
+    """Return the facts of an answer; they stay the same while nothing changes, so that a gate
+    can compare them.
     """
     updates = manager.read(output.text)
     facts: Json = {"pending": len(updates)}
@@ -171,12 +172,14 @@ def _names(updates: list[Update]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + (f" and {excess} more" if excess > 0 else "")
 
 
-def _lists_time(manager: Manager, files: Files, now: datetime) -> datetime | None:
+def _lists_time(manager: PackageManager, files: Files, now: datetime) -> datetime | None:
     """Return when the lists were refreshed if that is too long ago to be trusted."""
     for path in manager.lists:
         if files.exists(path):
-            at = datetime.fromtimestamp((files.root / path).stat().st_mtime, tz=now.tzinfo)
-            return at if now - at > _MAX_AGE else None
+            refreshed_at = datetime.fromtimestamp(
+                (files.root / path).stat().st_mtime, tz=now.tzinfo
+            )
+            return refreshed_at if now - refreshed_at > _MAX_AGE else None
     return None
 
 

@@ -34,6 +34,6 @@ def pluralize(count: int, noun: str) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """Return one line of at most `limit` characters, without what a terminal would obey."""
-    line = "".join(c if c.isprintable() else " " for c in text)
+    line = "".join(character if character.isprintable() else " " for character in text)
     line = " ".join(line.split())
     return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
