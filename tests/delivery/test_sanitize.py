@@ -50,12 +50,15 @@ ADDRESSES = [
     "steam:run",
     "search:query=x",
     "http://[2001:db8::1]/x",
+    "1https://16909060/x",
+    f"{'a' * 40}https://16909060/x",
+    "\u00e91http`:`//16909060/x",
     "javascript:alert(1)",
     "data:text/html,x",
     "\x1b]8;;http://evil.example/x\x07click\x1b]8;;\x07",
 ]
 LIVE = re.compile(
-    r"(?i)\bhttps?:|\bftp:|(?<![\w:\[])//\w|\\\\\w|\bwww\.|\bjavascript:|\bdata:|\]\(|^[ "
+    r"(?i)https?`?:|\bftp:|(?<![\w:\[])//\w|\\\\\w|\bwww\.|\bjavascript:|\bdata:|\]\(|^[ "
     r">]*\[[^\]]+\]:|<[a-z/!]"
     r"|evil\.example[/?]|\.evil\.example|1\.2\.3\.4|[\x00-\x08\x0b-\x1f\x7f-\x9f]",
     re.MULTILINE,
