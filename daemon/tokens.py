@@ -182,8 +182,8 @@ def _pairs_of(cjk: str) -> list[str]:
 
 def _join_groups(number: re.Match[str]) -> str:
     """Return a number of several groups of digits, and the same as one word."""
-    joined = re.sub("[.,:]", "d", number[0])
-    return f"{number[0]} {joined}"
+    one_word = re.sub("[.,:]", "d", number[0])
+    return f"{number[0]} {one_word}"
 
 
 def _expand_cjk(match: re.Match[str]) -> str:

@@ -438,8 +438,8 @@ class Agent:
 
     def clear_history(self) -> None:
         """Forget the conversation but keep the system prompt."""
-        first = self.transcript.messages[:1]
-        self.set_history([message for message in first if message.role == "system"])
+        first_messages = self.transcript.messages[:1]
+        self.set_history([message for message in first_messages if message.role == "system"])
 
     def set_routine_name(self, name: str) -> None:
         """Set the routine that the agent works for; adds the rules of unattended runs to the

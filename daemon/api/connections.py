@@ -102,7 +102,7 @@ class Connections:
         self._count_by_peer: dict[str, int] = {}
         """How many connections are open, by peer."""
         self._waiting_by_peer: dict[str, dict[ClientConnection, None]] = {}
-        """Connections that wait for a request, by peer, those that wait longest_idle first."""
+        """Connections that wait for a request, by peer, those that wait longest first."""
 
     def __len__(self) -> int:
         return len(self._connections)

@@ -36,8 +36,8 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         if (pace := api.engine.routines[name].pace) and starts[name]:
             shortest, longest = pace
             first = api.engine.paced_start(name) or starts[name][0]
-            # Only the next start is known. Behind it runs begin after the longest wait at least,
-            # and after the shortest at most.
+            # Only the next start is known. If each later wait is the longest, there are the fewest
+            # starts; if each is the shortest, the most.
             further_count = min((until - first) // longest, MAX_STARTS)
             most = len(starts[name]) + (until - first) // shortest
             starts[name] = sorted(

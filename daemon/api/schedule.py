@@ -195,9 +195,9 @@ async def load_next_slots(
 
 
 async def reasons_for_waiting(api: ApiContext, runs: Sequence[Run]) -> dict[str, str]:
-    """Return what queued runs wait for that no process of the cluster has, by run id."""
-    queued = [run for run in runs if run.status is Status.QUEUED and not run.not_before]
-    if not api.in_cluster or not queued:
+    """Return, by run id, what queued runs wait for that no process of the cluster has."""
+    queued_runs = [run for run in runs if run.status is Status.QUEUED and not run.not_before]
+    if not api.in_cluster or not queued_runs:
         return {}
     journal = api.journal
     workers = [
@@ -206,7 +206,7 @@ async def reasons_for_waiting(api: ApiContext, runs: Sequence[Run]) -> dict[str,
         if worker.since_heartbeat < journal.runs.lease
     ]
     reasons = {}
-    for run in queued:
+    for run in queued_runs:
         reason = describe_missing_worker(await journal.runs.get_definition(run.definition), workers)
         if reason:
             reasons[run.id] = reason

@@ -352,7 +352,7 @@ class RenamedRoutineView(TypedDict):
     routine: RoutineDetail
     """The routine as it is now."""
     named_by: list[str]
-    """The routines that still name the old one."""
+    """The routines whose `after` still has the old name."""
 
 
 class SlotView(TypedDict):

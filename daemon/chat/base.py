@@ -6,7 +6,7 @@ of a message in it, of a person.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -115,9 +115,12 @@ class Chat(Protocol):
         return them. After a while without events, return an empty batch.
         """
 
-    def split(self, markdown: str, *, run: str = "") -> list[str]:
+    def split(
+        self, markdown: str, *, run: str = "", sanitize: Callable[[str], str] = str
+    ) -> list[str]:
         """Split Markdown into parts that one message can hold each; at least one. Where they would
-        be too many, the last one says how to read the whole report of the `run`.
+        be too many, the last one says how to read the whole report of the `run`. Each part goes
+        through `sanitize`.
         """
 
     async def send(

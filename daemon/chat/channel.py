@@ -173,7 +173,9 @@ class ChatChannel:
         else:
             about = f"*{message.about}*\n\n" if message.about else ""
             text = f"**{message.title}**\n\n{about}{body}"
-        parts = await asyncio.to_thread(self._chat.split, text, run=delivery.run)
+        parts = await asyncio.to_thread(
+            self._chat.split, text, run=delivery.run, sanitize=message.sanitize
+        )
         if delivery.kind != "question":
             return parts, ()
         approvals = []

@@ -144,7 +144,8 @@ class _LiveAnswer:
         whole_words = text[: len(text.rstrip()) - len(text.split()[-1])]
         if not whole_words.strip():
             return 0.0
-        first_part = self._chat.split(neutralize(self._redact(whole_words)).strip())[0]
+        harmless_text = neutralize(self._redact(whole_words)).strip()
+        first_part = self._chat.split(harmless_text, sanitize=neutralize)[0]
         conversation = self._origin.conversation
         try:
             if self._message is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -88,8 +88,12 @@ class TelegramChat:
                 events.append(event)
         return EventBatch(events=events, position=position)
 
-    def split(self, markdown: str, *, run: str = "") -> list[str]:
-        return split_up_to_max_parts(markdown, MAX_MESSAGE, size=_size, run=run) or [""]
+    def split(
+        self, markdown: str, *, run: str = "", sanitize: Callable[[str], str] = str
+    ) -> list[str]:
+        return split_up_to_max_parts(
+            markdown, MAX_MESSAGE, size=_size, run=run, sanitize=sanitize
+        ) or [""]
 
     async def send(
         self,

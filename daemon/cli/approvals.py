@@ -67,8 +67,8 @@ def _write_approval(call: Call, approval: Mapping[str, Any], now: datetime) -> N
         f"asked {format_instant(approval['created'], now)}",
     ]
     if is_pending:
-        remaining = parse_instant(approval["expires"]) - now
-        notes.append(f"expires in {duration_in_words(remaining.total_seconds())}")
+        time_left = parse_instant(approval["expires"]) - now
+        notes.append(f"expires in {duration_in_words(time_left.total_seconds())}")
     if approval["calls"] > 1:
         notes.append(f"{pluralize(approval['calls'], 'run')} wait for this")
     notes.append(f"run {short_id(approval['run'])}")

@@ -141,9 +141,9 @@ def quote(text: str) -> str:
     """
     if not text:
         raise Problem(404, {"code": "not_found", "detail": "nothing has an empty name"})
-    unreserved = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+    unreserved_bytes = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
     return "".join(
-        chr(byte) if byte in unreserved else f"%{byte:02X}"
+        chr(byte) if byte in unreserved_bytes else f"%{byte:02X}"
         for byte in text.encode(errors="surrogateescape")
     )
 

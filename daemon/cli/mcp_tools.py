@@ -72,8 +72,10 @@ class ServedTool:
         schemas = self.required | self.optional
         for name, value in arguments.items():
             if name not in schemas:
-                expected = ", ".join(schemas) or "none"
-                raise InvalidArgument(f"there is no argument {name!r}; there are: {expected}")
+                known_arguments = ", ".join(schemas) or "none"
+                raise InvalidArgument(
+                    f"there is no argument {name!r}; there are: {known_arguments}"
+                )
             _check_value(name, value, schemas[name])
         if missing_names := [name for name in self.required if name not in arguments]:
             raise InvalidArgument(f"the argument {missing_names[0]} is missing")

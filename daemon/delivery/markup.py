@@ -293,9 +293,15 @@ def _inline_text(node: SyntaxTreeNode) -> str:
     return "".join(texts).strip()
 
 
-def take_opening(text: str, limit: int, size: Callable[[str], int] = len) -> str:
+def take_opening(
+    text: str,
+    limit: int,
+    size: Callable[[str], int] = len,
+    *,
+    sanitize: Callable[[str], str] = str,
+) -> str:
     """Return the first part of a text, as `split_first_parts` cuts it."""
-    parts, remainder = split_first_parts(text, limit, size=size, max_parts=1)
+    parts, remainder = split_first_parts(text, limit, size=size, max_parts=1, sanitize=sanitize)
     return parts[0] if parts else remainder
 
 
@@ -306,10 +312,17 @@ OPENING_CHARACTERS = 2_000
 
 
 def split_up_to_max_parts(
-    text: str, limit: int, *, size: Callable[[str], int] = len, run: str = ""
+    text: str,
+    limit: int,
+    *,
+    size: Callable[[str], int] = len,
+    run: str = "",
+    sanitize: Callable[[str], str] = str,
 ) -> list[str]:
     """Return the parts of a text, or the first nine of very many and a note on the remainder."""
-    parts, remainder = split_first_parts(text, limit, size=size, max_parts=MAX_PARTS)
+    parts, remainder = split_first_parts(
+        text, limit, size=size, max_parts=MAX_PARTS, sanitize=sanitize
+    )
     if not remainder or (len(parts) < MAX_PARTS and size(remainder) <= limit):
         return [*parts, remainder] if remainder or not parts else parts
     left_out = len(remainder) + sum(map(len, parts[MAX_PARTS - 1 :]))
@@ -319,25 +332,35 @@ def split_up_to_max_parts(
 
 
 def split_first_parts(
-    text: str, limit: int, *, max_parts: int, size: Callable[[str], int] = len
+    text: str,
+    limit: int,
+    *,
+    max_parts: int,
+    size: Callable[[str], int] = len,
+    sanitize: Callable[[str], str] = str,
 ) -> tuple[list[str], str]:
     """Return up to `max_parts` parts of a text, each with a size of at most `limit`, and the
     remainder, which needs no cut unless there are already so many parts.
 
     The text is cut where a reader would cut it: between paragraphs if that fills half a part, else
     between lines, else between words, else anywhere. A code block that is cut is closed, and opened
-    again in the next part. `size` must measure a text as at least half of its characters.
+    again in the next part. `size` must measure a text as at least half of its characters. Each part
+    and the remainder go through `sanitize`, as half of a long word may mean something by itself.
     """
+
+    def sanitized_size(part: str) -> int:
+        return size(sanitize(part))
+
     parts: list[str] = []
     remainder = text.strip("\n")
     while (
         remainder
-        and (len(remainder) > _longest_part(limit) or size(remainder) > limit)
+        and (len(remainder) > _longest_part(limit) or sanitized_size(remainder) > limit)
         and len(parts) < max_parts
     ):
-        part, remainder = _cut_part(remainder, limit, size)
-        parts.append(part)
-    return parts, remainder
+        part, remainder = _cut_part(remainder, limit, sanitized_size)
+        parts.append(sanitize(part))
+    return parts, sanitize(remainder)
 
 
 def _longest_part(limit: int) -> int:

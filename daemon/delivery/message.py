@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypedDict, cast
@@ -99,6 +100,10 @@ class Message:
     """When the run was due; empty for a notice."""
     verbatim: bool = False
     """Body and text are the output of programs and no Markdown."""
+    sanitize: Callable[[str], str] = strip_controls
+    """What its texts went through. A part of the message goes through it again: half of a word that
+    was cut can be the address or the command that the whole word was not.
+    """
 
     @property
     def markdown(self) -> str:
@@ -151,6 +156,7 @@ def compose(delivery: Delivery) -> Message:
         headline=headline,
         date=day,
         verbatim=verbatim,
+        sanitize=sanitize,
     )
 
 
@@ -166,7 +172,7 @@ def _compose_notice(zone: str, options: MessageOptions) -> Message:
     # contain text of a stranger.
     sanitize = strip_controls if options.get("cleaned") else neutralize
     title, text = sanitize(str(options["title"])), sanitize(text)
-    return Message(title=title, about="", body=text, text=text, subject=title)
+    return Message(title=title, about="", body=text, text=text, subject=title, sanitize=sanitize)
 
 
 def _incident_text(options: MessageOptions, slot: datetime) -> str:

@@ -59,6 +59,14 @@ _SCHEME = re.compile(
     rf"{_NO_WORD_BEFORE}(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{{0,30}}?)(?P<before>{_EDGE_MARK}*+)"
     rf"(?P<colon>[:：])(?={_EDGE_MARK}*[\\/／]{_EDGE_MARK}*[\\/／])"
 )
+# The same behind anything else: chats that look for `https://` anywhere make a link of
+# `1https://…`, too.
+_COLON_AND_SLASHES = re.compile(
+    rf"(?<=[0-9A-Za-z])(?P<before>{_EDGE_MARK}*+)(?P<colon>[:：])"
+    rf"(?={_EDGE_MARK}*[\\/／]{_EDGE_MARK}*[\\/／])"
+)
+_BROKEN_SCHEME = re.compile(rf"(?i){_NO_WORD_BEFORE}hxxps?\Z")
+_MAX_BROKEN_SCHEME = 6  # characters of it, with the one before
 # Schemes that act without two slashes: those of IANA's registry that address something
 # (https://www.iana.org/assignments/uri-schemes), and those of programs that many have.
 _BARE_SCHEMES = (
@@ -153,6 +161,7 @@ def neutralize(text: str) -> str:
     text = re.sub(r"<(?=[\s/]*[A-Za-z!?/]|[^\s<>‹]*@)", "‹", text)
     text = _DEFINITION.sub(r"\1 ", text)
     text = _SCHEME.sub(_break_scheme, text)
+    text = _COLON_AND_SLASHES.sub(_break_colon, text)
     text = _WORD_AND_COLON.sub(_break_bare_scheme, text)
     text = _SLASHES.sub("[//]", text)
     text = _WWW.sub(r"\1[.]", text)
@@ -170,6 +179,13 @@ def _break_scheme(match: re.Match[str]) -> str:
     if scheme.lower() in ("http", "https"):
         return f"{scheme[0]}xx{scheme[3:]}{match['before']}{match['colon']}"
     return f"{scheme}{match['before']}[{match['colon']}]"
+
+
+def _break_colon(match: re.Match[str]) -> str:
+    start = max(0, match.start() - _MAX_BROKEN_SCHEME)
+    if _BROKEN_SCHEME.search(match.string[start : match.start()]):
+        return match[0]
+    return f"{match['before']}[{match['colon']}]"
 
 
 def _break_bare_scheme(match: re.Match[str]) -> str:

@@ -248,11 +248,11 @@ def _parse_events(output: str) -> list[Json]:
     if not output.lstrip().startswith("{"):
         return []
     try:
-        whole = json.loads(output)
+        event = json.loads(output)
     except (ValueError, RecursionError):
         pass
     else:
-        return [whole]
+        return [event]
     try:
         events = [json.loads(line) for line in output.splitlines() if line.strip()]
     except (ValueError, RecursionError):

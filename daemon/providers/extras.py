@@ -20,10 +20,10 @@ def redact_extras(extras: Any, redact: Callable[[str], str]) -> Any:
         return _redact(extras, redact)
     blocks = []
     for block in extras["blocks"]:
-        redacted = _redact(block, redact)
-        if redacted != block and isinstance(block, dict) and block.get("type") in _SIGNED:
+        redacted_block = _redact(block, redact)
+        if redacted_block != block and isinstance(block, dict) and block.get("type") in _SIGNED:
             return None
-        blocks.append(redacted)
+        blocks.append(redacted_block)
     return {**extras, "blocks": blocks}
 
 

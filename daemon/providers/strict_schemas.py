@@ -156,7 +156,7 @@ def _close_object(strict_schema: Json, schema: Json, depth: int, count: list[int
     properties = schema.get("properties")
     if schema.get("additionalProperties") or (properties is None and depth):
         raise _NotStrictError  # an object whose keys are not known in advance
-    required = set(schema.get("required") or ())
+    required_names = set(schema.get("required") or ())
     count[0] += len(properties or {})
     if count[0] > _MAX_PROPERTIES:
         raise _NotStrictError
@@ -164,7 +164,7 @@ def _close_object(strict_schema: Json, schema: Json, depth: int, count: list[int
     for name, subschema in (properties or {}).items():
         strict_property = _convert(subschema, depth=depth + 1, count=count)
         strict_properties[name] = (
-            strict_property if name in required else _nullable(strict_property)
+            strict_property if name in required_names else _nullable(strict_property)
         )
     strict_schema["properties"] = strict_properties
     strict_schema["required"] = list(strict_properties)
@@ -222,12 +222,12 @@ def _remove_nulls(value: Any, schema: Any, defs: Json) -> Any:
         if value.keys() <= _properties(variant).keys()
     ]
     schema = matching[0] if matching else schema
-    properties, required = _properties(schema), schema.get("required") or ()
+    properties, required_names = _properties(schema), schema.get("required") or ()
     return {
         key: _remove_nulls(item, properties.get(key), defs)
         for key, item in value.items()
         if item is not None
-        or key in required
+        or key in required_names
         or key not in properties
         or _may_be_null(properties[key], defs)
     }

@@ -512,14 +512,16 @@ class VendorProvider(LLMProvider):
         return self._parse_answer(RawResponse(200, stream.headers, b""), request, answer)
 
     def _parse_answer(
-        self, answer: RawResponse, request: ChatRequest, assembled: Json | None = None
+        self, answer: RawResponse, request: ChatRequest, assembled_answer: Json | None = None
     ) -> LLMResponse:
-        """Parse an answer; `assembled` is that of a stream, whose `answer.content` is empty."""
+        """Parse an answer; `assembled_answer` is that of a stream, whose `answer.content` is
+        empty.
+        """
         if answer.status != 200:
             raise self._response_error(*answer)
         request_id = _request_id(answer.headers)
         try:
-            data = parse_json(answer.content) if assembled is None else assembled
+            data = parse_json(answer.content) if assembled_answer is None else assembled_answer
             if status := _hidden_error_status(data):
                 content = answer.content or to_json(data)
                 raise self._response_error(status, answer.headers, content)
@@ -600,7 +602,7 @@ class VendorProvider(LLMProvider):
         self._warn_of_dropped("effort", effort, self.capabilities.effort)
         return None
 
-    def _warn_of_dropped(self, param: str, value: object, accepted: object) -> None:
+    def _warn_of_dropped(self, param: str, value: object, accepted_values: object) -> None:
         if param in self._dropped_params:
             return
         self._dropped_params.add(param)
@@ -610,7 +612,7 @@ class VendorProvider(LLMProvider):
             model=self._model,
             param=param,
             value=value,
-            takes=accepted,
+            takes=accepted_values,
         )
 
     def _name_and_redact(self, text: str) -> str:

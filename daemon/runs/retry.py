@@ -11,20 +11,25 @@ from datetime import timedelta
 MAX_RETRY_AFTER = timedelta(days=1)
 
 
-def backoff_delay(failures: int, first: timedelta, maximum: timedelta) -> timedelta:
-    """Return the delay after so many failures in a row: `first`, doubled with each further failure,
-    and `maximum` at most.
+def backoff_delay(failures: int, first_delay: timedelta, max_delay: timedelta) -> timedelta:
+    """Return the delay after so many failures in a row: `first_delay`, doubled with each further
+    failure, and `max_delay` at most.
     """
-    delay = min(first, maximum)
+    delay = min(first_delay, max_delay)
     for _ in range(failures - 1):
-        if delay == maximum:
+        if delay == max_delay:
             break
-        delay = min(2 * delay, maximum)
+        delay = min(2 * delay, max_delay)
     return delay
 
 
 def retry_delay(
-    failures: int, first: timedelta, maximum: timedelta, *, seed: str, retry_after: float | None
+    failures: int,
+    first_delay: timedelta,
+    max_delay: timedelta,
+    *,
+    seed: str,
+    retry_after: float | None,
 ) -> timedelta:
     """Return how long to wait after a vendor's fault: a part of the backoff delay that `seed`
     decides ("full jitter").
@@ -34,7 +39,7 @@ def retry_delay(
     to MAX_RETRY_AFTER.
     """
     minimum = timedelta(seconds=min(retry_after or 0.0, MAX_RETRY_AFTER.total_seconds()))
-    return max(minimum, backoff_delay(failures, first, maximum) * hash_to_fraction(seed))
+    return max(minimum, backoff_delay(failures, first_delay, max_delay) * hash_to_fraction(seed))
 
 
 def hash_to_fraction(text: str) -> float:

@@ -1,7 +1,7 @@
 """The life of a run, from its claim to its end.
 
 `supervise` claims a run and is the one place that knows of a lost lease, a full disk, a
-cancellation and the end of the process. `run_to_end` takes the claimed run to its end: each way a
+cancellation and the end of the process. `live` takes the claimed run to its end: each way a
 run can end is one line there. In between execute.py does the work. `finish` writes the end in one
 commit.
 
@@ -88,7 +88,7 @@ async def supervise(run_id: str, context: RunContext, *, takeover: bool = False)
             if run.attempt == 1:
                 context.events.publish(run.id, begin_of(run))
             try:
-                return await run_to_end(run, context)
+                return await live(run, context)
             except Fenced:
                 log.warning("run.fenced")  # another process owns the run: write nothing more
                 return None
@@ -111,7 +111,7 @@ async def _claim(run_id: str, context: RunContext, *, takeover: bool) -> Run | N
     return run
 
 
-async def run_to_end(run: Run, context: RunContext) -> Run:
+async def live(run: Run, context: RunContext) -> Run:
     """Take a claimed run to its end and return its row: each way it can end is one line here.
 
     Steps of earlier attempts are reused. Raises Fenced and StoreFull: nothing can be written then.

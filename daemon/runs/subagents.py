@@ -95,8 +95,8 @@ class SubagentRunner:
         """Supervise the child until it has ended, however often it is put off."""
         while not child.status.has_ended:
             if child.not_before:
-                remaining = (child.not_before - self._services.clock.now()).total_seconds()
-                await asyncio.sleep(max(0.0, min(remaining, MAX_SLEEP_SECONDS)))
+                seconds = (child.not_before - self._services.clock.now()).total_seconds()
+                await asyncio.sleep(max(0.0, min(seconds, MAX_SLEEP_SECONDS)))
             run = await supervise(child.id, self._contexts.take(), takeover=True)
             child = run or await self._services.journal.runs.get(child.id)
             if run is None and child.status is Status.QUEUED and child.not_before:
@@ -151,16 +151,17 @@ def _narrow(routine: Routine, task: str, tools: list[str] | None, tokens: int | 
     )
 
 
-def _token_limit(routine: Routine, steps: list[Step], requested: int | None) -> int | None:
-    """Return the tokens that a child may use: `requested`, and at most what its parent has left.
+def _token_limit(routine: Routine, steps: list[Step], requested_tokens: int | None) -> int | None:
+    """Return the tokens that a child may use: `requested_tokens`, and at most what its parent has
+    left.
 
     None means no limit. Raises ToolFailed if the parent has none left.
     """
     budget = routine.run.budget.tokens
     if budget is None:
-        return requested
+        return requested_tokens
     transcript = Transcript(steps)
-    remaining = budget - transcript.usage.total - transcript.subagent_tokens
-    if remaining <= 0:
+    remaining_tokens = budget - transcript.usage.total - transcript.subagent_tokens
+    if remaining_tokens <= 0:
         raise ToolFailed("no tokens are left for a sub-agent")
-    return min(remaining, requested) if requested else remaining
+    return min(remaining_tokens, requested_tokens) if requested_tokens else remaining_tokens

@@ -27,10 +27,10 @@ from pathlib import Path
 from daemon.sandbox import confine, syscall_filter
 from daemon.sandbox.bounds import Bounds, Mode, ProgramLimits
 from daemon.sandbox.running import PreparedProgram, run
-from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
+from daemon.sandbox.sandbox import EscapeTest, Sandbox, UnusableSandbox, User
 from daemon.system import syscalls
 
-PROBES = (
+ESCAPE_TESTS = (
     "write outside",
     "read a secret",
     "reach a socket",
@@ -64,21 +64,21 @@ async def choose_sandbox(
     unusable: list[UnusableSandbox] = []
     for candidate in _candidates(user, bwrap, unusable):
         try:
-            probes = await _run_with_retries(candidate, folder)
+            escape_tests = await _run_with_retries(candidate, folder)
         except OSError as error:
             unusable.append(
                 UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}")
             )
             continue
-        escapes = [probe for probe in probes if not probe.is_blocked]
+        escapes = [test for test in escape_tests if not test.is_blocked]
         if not escapes:
-            return replace(candidate, probes=probes, unusable=tuple(unusable))
+            return replace(candidate, escape_tests=escape_tests, unusable=tuple(unusable))
         reason = f"a program could {escapes[0].name}: {escapes[0].detail}"
         unusable.append(UnusableSandbox(candidate.level, reason))
     return Sandbox(level="profiles", unusable=tuple(unusable), user=user)
 
 
-async def _run_with_retries(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
+async def _run_with_retries(candidate: Sandbox, folder: Path) -> tuple[EscapeTest, ...]:
     """Run the escape tests, and again while the limit on processes is reached. Raises OSError."""
     for delay in _RETRY_DELAYS:
         try:
@@ -130,7 +130,7 @@ class _Trial:
     python: str
 
     def find_breakouts(self) -> Iterator[tuple[str, str]]:
-        """Yield pairs of a name of PROBES and what has happened outside of the sandbox."""
+        """Yield pairs of a name of ESCAPE_TESTS and what has happened outside of the sandbox."""
         outside_names = sorted(path.name for path in self.outside.iterdir())
         if outside_names != ["secret", "socket"] or list(self.workspace.iterdir()):
             yield "write outside", "files came or went"
@@ -155,8 +155,8 @@ class _Trial:
             yield "reach the network", "a packet came"
 
 
-async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
-    """Run the escape tests in a sandbox; return a result for each of PROBES, in their order.
+async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[EscapeTest, ...]:
+    """Run the escape tests in a sandbox; return a result for each of ESCAPE_TESTS, in their order.
 
     Raises OSError if they cannot run.
     """
@@ -199,17 +199,17 @@ async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
             os.read(read_end, 1)  # the end: nobody holds the other side any more
         except BlockingIOError:
             breakouts["survive its end"] = "a process that it left behind lives on"
-        return _make_probes(breakouts)
+        return _make_escape_tests(breakouts)
 
 
-def _make_probes(breakouts: dict[str, str]) -> tuple[Probe, ...]:
+def _make_escape_tests(breakouts: dict[str, str]) -> tuple[EscapeTest, ...]:
     return tuple(
-        Probe(
+        EscapeTest(
             name=name,
             is_blocked=name not in breakouts,
             detail=_describe_attempt(breakouts[name]) if name in breakouts else "",
         )
-        for name in PROBES
+        for name in ESCAPE_TESTS
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 def make_attempts(
     outside: str, secret: str, port: int, victim: int, marker: str, memory: int
 ) -> dict[str, list[Callable[[], object]]]:
-    """Return the attempts, by the name of what a sandbox must prevent (detection.PROBES)."""
+    """Return the attempts, by the name of what a sandbox must prevent (detection.ESCAPE_TESTS)."""
     return {
         "write outside": [
             lambda: Path(outside, "new").write_text("x"),

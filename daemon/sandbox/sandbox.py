@@ -43,8 +43,8 @@ class User:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Probe:
-    """One attempt to break out of a sandbox."""
+class EscapeTest:
+    """The result of one attempt to break out of a sandbox."""
 
     name: str
     is_blocked: bool
@@ -71,7 +71,7 @@ class Sandbox:
     """How programs are confined here."""
 
     level: Level = "off"
-    probes: tuple[Probe, ...] = ()
+    escape_tests: tuple[EscapeTest, ...] = ()
     """The results of the escape tests at this level; empty if none were run."""
     unusable: tuple[UnusableSandbox, ...] = ()
     """The better ones, which this machine does not have."""

@@ -89,7 +89,7 @@ class DirectoryWatcher:
         self._task: asyncio.Task[None] | None = None
         self._is_starting = False
         """Whether START_DELAY runs: folders that are added meanwhile are watched as well."""
-        self._watched: frozenset[Path] = frozenset()
+        self._watched_folders: frozenset[Path] = frozenset()
         """Folders whose changes are noticed; empty while the watching begins."""
         self._problem = ""
         """What was last logged: a problem that stays is said once."""
@@ -109,7 +109,7 @@ class DirectoryWatcher:
             self._subscriptions.add(subscription)
         if not self._subscriptions:
             self._stop()
-        elif subscription.folders <= self._watched:
+        elif subscription.folders <= self._watched_folders:
             asyncio.get_running_loop().call_soon(subscription.notify, subscription.folders)
         elif not self._is_starting:
             self._stop()
@@ -131,7 +131,7 @@ class DirectoryWatcher:
     def _stop(self) -> None:
         if self._task:
             self._task.cancel()
-        self._task, self._is_starting, self._watched = None, False, frozenset()
+        self._task, self._is_starting, self._watched_folders = None, False, frozenset()
 
     def _notify(self, changed_folders: frozenset[Path]) -> None:
         loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class DirectoryWatcher:
         after a failure.
         """
         while True:
-            self._is_starting, self._watched = True, frozenset()
+            self._is_starting, self._watched_folders = True, frozenset()
             await asyncio.sleep(START_DELAY)
             self._is_starting = False
             folders = frozenset[Path]().union(
@@ -158,7 +158,7 @@ class DirectoryWatcher:
                 cause: Exception = error
                 while isinstance(cause, ExceptionGroup):  # awatch waits in a task group
                     cause = cause.exceptions[0]
-                has_begun, is_new = bool(self._watched), str(cause) != self._problem
+                has_begun, is_new = bool(self._watched_folders), str(cause) != self._problem
                 self._problem = str(cause)
                 if has_begun and is_new:
                     log.warning("watch.restarted", problem=self._problem)
@@ -200,7 +200,7 @@ class DirectoryWatcher:
             await asyncio.sleep(0)  # awatch sets up its watches in its first step, before it waits
             if next_changes.done():
                 next_changes.result()  # raises what went wrong
-            self._watched = folders
+            self._watched_folders = folders
             self._notify(folders)
             paths: set[str] = set()
             while True:

@@ -317,8 +317,8 @@ class AddressPart(NamedTuple):
 def parts_of_address(url: str) -> list[AddressPart]:
     """Return the secret parts of an address, as they are written and with escapes decoded."""
     parts = list(_parts_as_written(url.strip()))
-    unquoted = [AddressPart(part.kind, unquote(part.value)) for part in parts]
-    return list(dict.fromkeys([*parts, *unquoted]))
+    decoded_parts = [AddressPart(part.kind, unquote(part.value)) for part in parts]
+    return list(dict.fromkeys([*parts, *decoded_parts]))
 
 
 def count_secrets(urls: list[str]) -> Counter[str]:

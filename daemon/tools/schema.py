@@ -42,19 +42,19 @@ def simplify_schema(schema: Json) -> Json:
         return walk_level(node)
 
     def walk_level(node: Json) -> Json:
-        simplified: Json = {}
+        simplified_node: Json = {}
         for key, value in node.items():
             if key in _DROPPED_KEYS:
                 continue
             if key in _SCHEMA_KEYS:
-                simplified[key] = walk_node(value)
+                simplified_node[key] = walk_node(value)
             elif key in _SCHEMA_LIST_KEYS:
-                simplified[key] = [walk_node(item) for item in value]
+                simplified_node[key] = [walk_node(item) for item in value]
             elif key in _SCHEMA_MAP_KEYS:
-                simplified[key] = {name: walk_node(item) for name, item in value.items()}
+                simplified_node[key] = {name: walk_node(item) for name, item in value.items()}
             else:
-                simplified[key] = value
-        return simplified
+                simplified_node[key] = value
+        return simplified_node
 
     result = walk_level(schema)
     return {**result, "$defs": recursive} if recursive else result

@@ -24,6 +24,10 @@ COOKIE = "agentd"
 # in /proc/net/tcp6
 LOOPBACK = f"{int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder):08X}"
 IPV4_IN_IPV6_PREFIX = f"{'0' * 16}{int.from_bytes(bytes([0, 0, 255, 255]), sys.byteorder):08X}"
+# The columns of these tables.
+_ENDS, _STATE, _UID, _INODE = slice(1, 3), 3, 7, 9
+_ESTABLISHED = "01"
+NOBODY = -1  # no user has this uid
 # Scripts and styles come from this server only, no other page may frame this one, and forms are
 # sent to this server only.
 HEADERS = {
@@ -77,7 +81,9 @@ class PageAccess:
         return None
 
     def is_other_user(self, client_port: int) -> bool:
-        """Return whether another user of this machine has connected from a port of 127.0.0.1."""
+        """Return whether another user of this machine has connected from a port of 127.0.0.1, or
+        one who has closed the connection since, so that nobody can tell who it was.
+        """
         uid = uid_of_connection(client_port, self._port)
         return uid is not None and uid not in self._uids
 
@@ -94,18 +100,38 @@ class PageAccess:
 
 def uid_of_connection(client_port: int, server_port: int) -> int | None:
     """Return the uid of the process that has connected from one port of 127.0.0.1 to another one;
-    None where the kernel does not say, as outside of Linux.
+    NOBODY if no process holds that end any more; None where the kernel does not say, as outside of
+    Linux.
 
     Source: proc(5), /proc/net/tcp.
     """
-    for table, address in (("tcp", LOOPBACK), ("tcp6", f"{IPV4_IN_IPV6_PREFIX}{LOOPBACK}")):
-        ends = [f"{address}:{client_port:04X}", f"{address}:{server_port:04X}"]
+    if row := _find_row(client_port, server_port):
+        # The kernel shows the end that its process has closed as root's, without an inode.
+        return int(row[_UID]) if row[_INODE] != "0" else NOBODY
+    # The kernel ends both sides of a connection that is reset. Where our side lives on, the other
+    # one is not of this system: WSL lets browsers of Windows connect like that.
+    own_row = _find_row(server_port, client_port)
+    is_alive = own_row is not None and own_row[_STATE] == _ESTABLISHED
+    return None if is_alive or not _read_rows() else NOBODY
+
+
+def _find_row(local_port: int, remote_port: int) -> list[str] | None:
+    """Return the row of one end of a connection between two ports of 127.0.0.1."""
+    for address in (LOOPBACK, f"{IPV4_IN_IPV6_PREFIX}{LOOPBACK}"):
+        ends = [f"{address}:{local_port:04X}", f"{address}:{remote_port:04X}"]
+        for row in _read_rows():
+            if row[_ENDS] == ends:
+                return row
+    return None
+
+
+def _read_rows() -> list[list[str]]:
+    """Return the kernel's rows of all ends of connections; none outside of Linux."""
+    rows: list[list[str]] = []
+    for table in ("tcp", "tcp6"):
         try:
             lines = Path("/proc/net", table).read_text(encoding="ascii").splitlines()
         except OSError:
             continue
-        for line in lines:
-            columns = line.split()
-            if columns[1:3] == ends:
-                return int(columns[7])
-    return None
+        rows += [line.split() for line in lines[1:]]
+    return rows

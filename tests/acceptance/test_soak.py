@@ -33,9 +33,7 @@ async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home
     lot = random.Random(time.time_ns())
     log = home.folder / "requests.jsonl"
     for number in range(ROUTINES):
-        # so often killed before its first step, a run would be given up as one that kills the
-        # daemon
-        home.routine(f"work-{number}", f"{AGENT}\n[run.retry]\nattempts = 1000\n")
+        home.routine(f"work-{number}", f"{AGENT}\n{ATTEMPTS}")
     # what a program printed is in the report that the next run is shown, which would ask before it
     # changes anything
     trust = "".join(
@@ -74,8 +72,22 @@ async def test_kill_9_at_any_moment_loses_no_run_and_repeats_no_side_effect(home
         assert len(vendor.requests()) <= 2 * len(runs) + kills * ROUTINES
 
 
-INBOX = '[trigger]\nwatch = ["inbox/**/*.csv"]\nsettle = "0.1s"\n[run]\nprompt = "What landed?"\n'
-AFTER = '[trigger]\nafter = ["inbox"]\n[run]\nprompt = "Say so."\noverlap = "queue_one"\n'
+# so often killed before its first step, a run would be given up as one that kills the daemon
+ATTEMPTS = "[run.retry]\nattempts = 1000\n"
+INBOX = f"""
+[trigger]
+watch = ["inbox/**/*.csv"]
+settle = "0.1s"
+[run]
+prompt = "What landed?"
+{ATTEMPTS}"""
+AFTER = f"""
+[trigger]
+after = ["inbox"]
+[run]
+prompt = "Say so."
+overlap = "queue_one"
+{ATTEMPTS}"""
 
 
 async def test_kill_9_at_any_moment_loses_no_watched_file_and_no_chained_run(home: Home, seconds):
@@ -127,4 +139,5 @@ async def _all_answered(home: Home) -> bool:
         if slot["run"]
     ]
     assert len(events) == len(set(events)), "an end was answered twice"
+    assert not [run for run in runs if run["status"] == "failed"], "no run may fail"
     return parents <= set(events) and all(run["status"] in ("succeeded", "skipped") for run in runs)

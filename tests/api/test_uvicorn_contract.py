@@ -90,7 +90,13 @@ def test_uvicorn_server_awaits_the_method(name: str) -> None:
 
 async def test_uvicorn_server_works_as_embedded_uvicorn_expects() -> None:
     server = uvicorn.Server(
-        uvicorn.Config(_empty_app, headers=[("a", "b")], date_header=False, server_header=False)
+        uvicorn.Config(
+            _empty_app,
+            log_config=None,
+            headers=[("a", "b")],
+            date_header=False,
+            server_header=False,
+        )
     )
     assert server.should_exit is False, (
         "embedded_uvicorn.py sets uvicorn.Server.should_exit to stop it"
@@ -117,7 +123,7 @@ async def test_uvicorn_server_works_as_embedded_uvicorn_expects() -> None:
 
 
 async def test_uvicorn_protocol_has_the_attributes_of_embedded_uvicorn() -> None:
-    config = uvicorn.Config(_empty_app, lifespan="off")
+    config = uvicorn.Config(_empty_app, log_config=None, lifespan="off")
     config.load()
     protocol = H11Protocol(config, ServerState(), {})
     for name, kind in ATTRIBUTES.items():

@@ -11,7 +11,7 @@ from linkify_it import LinkifyIt
 from linkify_it.tlds import TLDS as ALL_TLDS
 
 from daemon.chat.telegram_html import render_telegram_html
-from daemon.delivery.markup import render_html, render_text
+from daemon.delivery.markup import render_html, render_text, split_up_to_max_parts
 from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.web.rendering import report_html
 from tests.properties import scaled_settings
@@ -50,12 +50,15 @@ ADDRESSES = [
     "steam:run",
     "search:query=x",
     "http://[2001:db8::1]/x",
+    "1https://16909060/x",
+    f"{'a' * 40}https://16909060/x",
+    "\u00e91http`:`//16909060/x",
     "javascript:alert(1)",
     "data:text/html,x",
     "\x1b]8;;http://evil.example/x\x07click\x1b]8;;\x07",
 ]
 LIVE = re.compile(
-    r"(?i)\bhttps?:|\bftp:|(?<![\w:\[])//\w|\\\\\w|\bwww\.|\bjavascript:|\bdata:|\]\(|^[ "
+    r"(?i)https?`?:|\bftp:|(?<![\w:\[])//\w|\\\\\w|\bwww\.|\bjavascript:|\bdata:|\]\(|^[ "
     r">]*\[[^\]]+\]:|<[a-z/!]"
     r"|evil\.example[/?]|\.evil\.example|1\.2\.3\.4|[\x00-\x08\x0b-\x1f\x7f-\x9f]",
     re.MULTILINE,
@@ -282,6 +285,23 @@ def test_nothing_in_a_sanitized_report_is_a_command_or_a_mention_in_a_chat(repor
         assert not COMMAND.search(text)
         assert not MENTION.search(text)
     assert neutralize(sanitized) == sanitized
+
+
+@pytest.mark.parametrize(
+    ("word", "live"),
+    [
+        ("/resume", r"\A/resume\b"),
+        ("@name", r"\A@name"),
+        ("mailto:a", r"\Amailto:"),
+        (f",evil.com.{'1' * 200}", r"\bevil\.com\Z"),
+    ],
+)
+def test_no_cut_through_a_word_makes_it_live(word, live):
+    for length in range(3_900, 4_100):  # around the end of a message
+        text = neutralize("x" * length + word + " and more words" * 20)
+        parts = split_up_to_max_parts(text, 4_096, sanitize=neutralize)
+        assert not [part for part in parts if re.search(live, part)]
+        assert all(len(part) <= 4_096 for part in parts)
 
 
 def test_a_mailbox_without_a_domain_is_no_link():

@@ -7,7 +7,7 @@ import pytest
 
 from daemon.sandbox import confine, syscall_filter
 from daemon.sandbox.current import SandboxDetection
-from daemon.sandbox.detection import PROBES, choose_sandbox, run_escape_tests
+from daemon.sandbox.detection import ESCAPE_TESTS, choose_sandbox, run_escape_tests
 from daemon.sandbox.sandbox import Sandbox, User
 from daemon.system import syscalls
 from tests.sandbox.conftest import NOT_THERE
@@ -23,8 +23,8 @@ async def test_the_strongest_working_sandbox_is_chosen_with_reasons_against_stro
 ) -> None:
     sandbox = await choose_sandbox("prefer", tmp_path, user)
     assert len(sandbox.missing) == LEVELS.index(sandbox.level)
-    assert [probe.name for probe in sandbox.probes if probe.is_blocked] == (
-        list(PROBES) if sandbox.confines else []
+    assert [test.name for test in sandbox.escape_tests if test.is_blocked] == (
+        list(ESCAPE_TESTS) if sandbox.confines else []
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -86,8 +86,8 @@ async def test_a_sandbox_level_that_cannot_start_is_skipped_with_its_error(
 
 async def test_escape_tests_succeed_without_confinement(tmp_path: Path, user: User | None) -> None:
     held_by_name = {
-        probe.name: probe.is_blocked
-        for probe in await run_escape_tests(Sandbox(level="profiles", user=user), tmp_path)
+        test.name: test.is_blocked
+        for test in await run_escape_tests(Sandbox(level="profiles", user=user), tmp_path)
     }
     open_to_it = (
         "write outside",

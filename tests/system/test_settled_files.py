@@ -67,7 +67,7 @@ class Desk:
         subscription = self.watcher._subscription
         return (
             subscription is not None
-            and subscription.folders <= self.watcher._directory_watcher._watched
+            and subscription.folders <= self.watcher._directory_watcher._watched_folders
         )
 
     def put(self, path: str, text: str = "x") -> Path:

@@ -31,8 +31,10 @@ _VERBS = (
 def add_policy_verbs(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """Add what can be done with a policy to the command line; yield the parser of each verb."""
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for name, function, about in _VERBS:
-        verb = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+    for name, function, help_text in _VERBS:
+        verb = verbs.add_parser(
+            name, help=help_text, description=help_text[0].upper() + help_text[1:] + "."
+        )
         verb.set_defaults(on_policy=_import_and_call(function))
         verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
         _add_arguments(name, verb)

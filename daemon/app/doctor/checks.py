@@ -180,7 +180,7 @@ def check_trifectas(survey: Survey) -> Iterator[Check]:
             ("private data", trifecta.private),
             ("acts unasked", trifecta.acts),
         )
-        text = "; ".join(f"{right}: {', '.join(tools)}" for right, tools in parts)
+        text = "; ".join(f"{ability}: {', '.join(tools)}" for ability, tools in parts)
         fix = (
             f"take {' or '.join(trifecta.acts)} out of [routine.{trifecta.routine}] tainted_tools, "
             "so that a person is asked; or read in one routine and act in another"

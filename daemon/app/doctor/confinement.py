@@ -65,8 +65,8 @@ def _namespace_fix() -> str:
 def check_sandbox(confinement: Confinement) -> Iterator[Check]:
     """Judge what was found out."""
     sandbox = confinement.sandbox
-    closed_count = sum(probe.is_blocked for probe in sandbox.probes)
-    text = f"{sandbox.level}: {closed_count} of {len(sandbox.probes)} ways out are closed"
+    closed_count = sum(test.is_blocked for test in sandbox.escape_tests)
+    text = f"{sandbox.level}: {closed_count} of {len(sandbox.escape_tests)} ways out are closed"
     if confinement.mode == "off":
         fix = 'sandbox = "prefer" in policy.toml puts every program of a tool into one'
         yield Check(name="sandbox", state="warn", found="the policy wants none", fix=fix)
@@ -85,11 +85,9 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
             found=f"none on this machine: {consequence}",
             fix=_fix(confinement),
         )
-    for probe in sandbox.probes:
-        outcome = "PASS" if probe.is_blocked else f"FAIL: {probe.detail}"
-        yield Check(
-            name=f"  {probe.name}", state="ok" if probe.is_blocked else "fail", found=outcome
-        )
+    for test in sandbox.escape_tests:
+        outcome = "PASS" if test.is_blocked else f"FAIL: {test.detail}"
+        yield Check(name=f"  {test.name}", state="ok" if test.is_blocked else "fail", found=outcome)
     for unusable_sandbox in sandbox.unusable if sandbox.confines else ():
         yield Check(
             name=f"  {unusable_sandbox.level}",

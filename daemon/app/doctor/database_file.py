@@ -39,7 +39,7 @@ class DatabaseFile:
     """What SQLite finds wrong, in its words."""
     unreadable: str = ""
     """Why it could not be checked."""
-    renewed: tuple[str, ...] = ()
+    renewed_indexes: tuple[str, ...] = ()
     """The indexes that were made anew."""
 
 
@@ -70,15 +70,15 @@ def renew_damaged_indexes(database: DatabaseFile) -> DatabaseFile:
         return database
     try:
         with lock_state(database.path.parent):
-            renewed, faults = renew_indexes_offline(database.path, database.faults)
+            renewed_indexes, faults = renew_indexes_offline(database.path, database.faults)
     except (StateBusy, ConfigError):  # the daemon's; or a folder in which nothing can be locked
         return database
-    return replace(database, renewed=tuple(renewed), faults=tuple(faults))
+    return replace(database, renewed_indexes=tuple(renewed_indexes), faults=tuple(faults))
 
 
 def judge_database_file(database: DatabaseFile) -> Iterator[Check]:
     """Judge what was found out about the database file."""
-    for name in database.renewed:
+    for name in database.renewed_indexes:
         yield Check(
             name="database",
             state="warn",
@@ -107,7 +107,7 @@ def judge_database_file(database: DatabaseFile) -> Iterator[Check]:
             found=f"{database.path} cannot be checked: {database.unreadable}",
             fix="run it as the user of agentd, while no other program locks the file",
         )
-    elif database.deep and database.size is not None and not database.renewed:
+    elif database.deep and database.size is not None and not database.renewed_indexes:
         yield Check(
             name="database",
             state="ok",

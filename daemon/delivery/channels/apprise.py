@@ -169,11 +169,17 @@ def _make_messages(message: Message, run: str, plugin: Any, format_: str) -> lis
     if plugin.attachment_support:
         note = "\n\n*(The whole report is attached.)*"
         room = min(OPENING_CHARACTERS, limit - len(note))
-        opening = take_opening(source, room, size=size)
+        opening = take_opening(source, room, size=size, sanitize=message.sanitize)
         return [
             _ServiceMessage(title=title, body=render(opening + note), attachment=message.markdown)
         ]
-    parts = split_up_to_max_parts(source, limit - len(_part_note(99, 99)), size=size, run=run)
+    parts = split_up_to_max_parts(
+        source,
+        limit - len(_part_note(99, 99)),
+        size=size,
+        run=run,
+        sanitize=message.sanitize,
+    )
     return [
         _ServiceMessage(title=title, body=render(part + _part_note(number, len(parts))))
         for number, part in enumerate(parts, 1)

@@ -30,19 +30,19 @@ class DeliveryProgress:
     """
 
     def __init__(self) -> None:
-        self._sent: dict[int, set[int]] = {}
+        self._sent_numbers: dict[int, set[int]] = {}
         """Numbers of messages, by the id of their delivery."""
 
     def remaining(self, delivery: Delivery, messages: Sequence[T]) -> Iterator[tuple[int, T]]:
         """Yield (number, message) for each message that is still to be sent, in order."""
         for number, message in enumerate(messages):
-            if number not in self._sent.get(delivery.id, ()):
+            if number not in self._sent_numbers.get(delivery.id, ()):
                 yield number, message
 
     def mark_done(self, delivery: Delivery, number: int) -> None:
         """Skip the message of this number from now on."""
-        self._sent.setdefault(delivery.id, set()).add(number)
+        self._sent_numbers.setdefault(delivery.id, set()).add(number)
 
     def clear(self, delivery: Delivery) -> None:
         """Drop the progress of a delivery that is not tried again."""
-        self._sent.pop(delivery.id, None)
+        self._sent_numbers.pop(delivery.id, None)

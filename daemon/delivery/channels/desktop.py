@@ -129,7 +129,9 @@ def _notification_text(message: Message, run: str) -> str:
         return text
     separator = "\n" if "\n" in text[_MAX_TEXT // 2 : _MAX_TEXT] else " "
     opening = text[:_MAX_TEXT].rpartition(separator)[0] or text[:_MAX_TEXT]
-    return f"{opening} …" + (f"\nagentctl inspect {run[-8:]} shows the rest" if run else "")
+    return f"{message.sanitize(opening)} …" + (
+        f"\nagentctl inspect {run[-8:]} shows the rest" if run else ""
+    )
 
 
 # The texts are arguments, not part of the script: nothing in a report can be read as AppleScript.

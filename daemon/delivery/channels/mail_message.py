@@ -128,7 +128,7 @@ def _make_subject(message: Message, host: str) -> str:
 
 def _make_text_part(message: Message) -> str:
     """Return the Markdown as it was written (cut if it is attached), and the line about the run."""
-    text = _cut_if_attached(message.text)
+    text = _cut_if_attached(message.text, message)
     if message.about:
         text += f"\n\n{_SIGNATURE}\n{render_text(message.about)}"
     return _replace_surrogates(text)
@@ -136,7 +136,7 @@ def _make_text_part(message: Message) -> str:
 
 def _make_html_part(message: Message, *, with_heading: bool) -> str:
     """Return the report (cut if it is attached) and the line about the run as an HTML page."""
-    markdown = _cut_if_attached(message.text if with_heading else message.body)
+    markdown = _cut_if_attached(message.text if with_heading else message.body, message)
     if message.verbatim:
         markdown = fence(markdown)
     html = render_html(_replace_surrogates(markdown), _STYLES)
@@ -145,11 +145,12 @@ def _make_html_part(message: Message, *, with_heading: bool) -> str:
     return _PAGE.format(content=html)
 
 
-def _cut_if_attached(text: str) -> str:
+def _cut_if_attached(text: str, message: Message) -> str:
     """Return a text; of one that is over _MAX_BODY and so is attached, the beginning and a note."""
     if len(text) <= _MAX_BODY:
         return text
-    return take_opening(text, OPENING_CHARACTERS) + _ATTACHMENT_NOTE
+    opening = take_opening(text, OPENING_CHARACTERS, sanitize=message.sanitize)
+    return opening + _ATTACHMENT_NOTE
 
 
 def _make_thread_id(delivery: Delivery, host: str, domain: str) -> str:

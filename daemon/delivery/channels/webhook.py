@@ -118,6 +118,7 @@ def _make_messages(delivery: Delivery, limit: int | None) -> list[tuple[str, byt
         limit,
         size=lambda text: len(_make_body(delivery, message, text, 99, 99)),
         run=delivery.run,
+        sanitize=message.sanitize,
     )
     return [
         (f"{message_id}-{number}", _make_body(delivery, message, part, number, len(parts)))

@@ -137,7 +137,7 @@ class CallIds:
     or have characters that are not accepted.
     """
 
-    replaced: dict[str, str] = field(default_factory=dict)
+    replacement_ids: dict[str, str] = field(default_factory=dict)
 
     def id_for(self, call: FunctionCall) -> str:
         """Return an id for a call that another vendor's model made."""
@@ -147,13 +147,13 @@ class CallIds:
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", original):
             digest = hashlib.blake2b(original.encode("utf-8", "replace"), digest_size=12)
             call_id = f"call_{digest.hexdigest()}"
-            self.replaced[original] = call_id
+            self.replacement_ids[original] = call_id
         return call_id
 
     def result_id(self, message: LLMMessage) -> str:
         """Return the id of the call that a tool message answers."""
         call_id = message.tool_call_id or ""
-        return self.replaced.get(call_id, call_id)
+        return self.replacement_ids.get(call_id, call_id)
 
 
 def unused_id(vendor_id: object, taken_ids: set[str]) -> str:

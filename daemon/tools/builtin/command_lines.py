@@ -258,13 +258,13 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
     """Raise ToolFailed for a program that is not to run on a machine without a sandbox."""
     if sandbox.confines or sandbox.level == "off" or (reads_only and policy.sandbox != "require"):
         return
-    required = (
+    reason = (
         "the policy requires one for every program"
         if policy.sandbox == "require"
         else "it may change something"
     )
     raise ToolFailed(
-        f"{program} is not run without a sandbox: {required}, and this machine has none "
+        f"{program} is not run without a sandbox: {reason}, and this machine has none "
         f"({'; '.join(sandbox.missing)}); "
         "agentctl doctor says how to get one"
     )

@@ -11,8 +11,8 @@ from daemon.app.doctor.check import Check
 from daemon.app.doctor.checks import CHECKS, ProviderFacts, Survey, judge
 from daemon.app.doctor.confinement import Confinement
 from daemon.errors import Fault
-from daemon.sandbox.detection import PROBES
-from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
+from daemon.sandbox.detection import ESCAPE_TESTS
+from daemon.sandbox.sandbox import EscapeTest, Sandbox, UnusableSandbox, User
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 FAULT = Fault(
@@ -53,8 +53,8 @@ def test_doctor_finds_no_fault_in_a_valid_installation() -> None:
     ]  # fmt: skip
 
 
-HELD = tuple(Probe(name=name, is_blocked=True) for name in PROBES)
-LEAKS = (*HELD[:-1], Probe(name=PROBES[-1], is_blocked=False, detail="it lives on"))
+HELD = tuple(EscapeTest(name=name, is_blocked=True) for name in ESCAPE_TESTS)
+LEAKS = (*HELD[:-1], EscapeTest(name=ESCAPE_TESTS[-1], is_blocked=False, detail="it lives on"))
 NONE = Sandbox(
     level="profiles",
     unusable=(
@@ -64,7 +64,7 @@ NONE = Sandbox(
 )
 LANDLOCK = Sandbox(
     level="landlock",
-    probes=HELD,
+    escape_tests=HELD,
     unusable=(UnusableSandbox("bubblewrap", "could not be tried: No permissions"),),
 )
 
@@ -73,21 +73,21 @@ LANDLOCK = Sandbox(
     ("changes", "name", "state", "expected", "fix"),
     [
         (
-            {"sandbox": Sandbox(level="bubblewrap", probes=HELD)},
+            {"sandbox": Sandbox(level="bubblewrap", escape_tests=HELD)},
             "sandbox",
             "ok",
             "7 of 7 ways out are closed",
             "",
         ),
         (
-            {"sandbox": Sandbox(level="bubblewrap", probes=HELD)},
+            {"sandbox": Sandbox(level="bubblewrap", escape_tests=HELD)},
             "  read a secret",
             "ok",
             "PASS",
             "",
         ),
         (
-            {"sandbox": Sandbox(level="bubblewrap", probes=LEAKS)},
+            {"sandbox": Sandbox(level="bubblewrap", escape_tests=LEAKS)},
             "  survive its end",
             "fail",
             "FAIL: it lives on",

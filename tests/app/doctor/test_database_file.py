@@ -85,7 +85,7 @@ def test_an_index_of_which_a_page_is_empty_is_renewed_too(path: Path) -> None:
         )
     empty_leaf(path, "sqlite_autoindex_step_1")
     database = renew_damaged_indexes(check_database_file(path, deep=True))
-    assert (database.renewed, database.faults) == (("sqlite_autoindex_step_1",), ())
+    assert (database.renewed_indexes, database.faults) == (("sqlite_autoindex_step_1",), ())
     assert check_database_file(path, deep=True).faults == ()
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_row_is_left_as_it_is_with_its_indexes_and_a_backup_is_named(p
     damage_a_row(path)
     empty_index(path, "outbox_run")
     database = renew_damaged_indexes(check_database_file(path, deep=True))
-    assert database.renewed == ()
+    assert database.renewed_indexes == ()
     (check,) = judge_database_file(database)
     assert check.state == "fail"
     assert "NULL value in run.created" in check.found

@@ -9,7 +9,7 @@ from standardwebhooks import Webhook
 
 from daemon.delivery.channels.webhook import WebhookChannel
 from daemon.errors import DeliveryFailed
-from daemon.models import Status
+from daemon.models import Status, Taint
 from tests.delivery.receivers import Receiver
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
@@ -126,6 +126,19 @@ async def test_a_long_report_is_posted_in_parts_and_a_retry_resumes_at_the_faile
     assert receipt.detail.endswith(f"in {bodies[0]['parts']} parts")
     whole = "\n\n".join(body["report"] for body in [bodies[0], *bodies[2:]])
     assert whole.split() == text.split()
+
+
+@pytest.mark.parametrize("taint", [Taint.NONE, Taint.TAINTED])
+async def test_parts_of_a_tainted_report_are_sanitized_again(delivery, taint):
+    """A cut through `x@name` leaves `@name`, a mention."""
+    whole = delivery("x@name" * 600)
+    whole = replace(whole, report=replace(whole.report, taint=taint))
+    async with Receiver().open() as receiver:
+        for limit in range(1_500, 1_506):
+            await channel(receiver, limit=limit).send(whole)
+    parts = [json.loads(post.body)["data"]["report"] for post in receiver.posts]
+    assert all(len(post.body) <= 1_505 for post in receiver.posts)
+    assert any(part.startswith("@name") for part in parts) is not bool(taint)
 
 
 async def test_the_webhook_type_names_the_ending_of_the_run(delivery):
