@@ -27,13 +27,18 @@ class SelfDescription:
     registry: FunctionRegistry
 
     def describe_daemon(self) -> Json:
-        """Return version, model, routines with their next start, workspace, tools and time zone."""
+        """Return version, model, routines with their next start, workspace, tools and time zone.
+
+        What `self_info` answers taints nobody, so it leaves out routines that tainted runs made:
+        strangers may have chosen their names.
+        """
         return {
             "version": __version__,
             "provider": self.settings.config.provider,
             "routines": {
                 name: [start.isoformat() for start in self.engine.next_slots(name, 1)]
-                for name in self.engine.routines
+                for name, routine in self.engine.routines.items()
+                if not (routine.origin and routine.origin.tainted)
             },
             "workspace": str(self.installation.workspace),
             "tools": self.registry.names(),

@@ -246,7 +246,8 @@ class AgentRoutines:
             )
         limit = policy.limits_for(maker.name).routines
         if len(routines) >= limit:
-            listing = f": {', '.join(routines)}" if routines else ""
+            names = [name for name in routines if name in self._trusted_names()]
+            listing = f": {', '.join(names)}" if names else ""
             raise ToolFailed(
                 f"{maker.name} may keep {limit} routines of its own making{listing}; "
                 "remove one first"
@@ -286,9 +287,19 @@ class AgentRoutines:
     def _get(self, name: str) -> Routine:
         if name not in self.engine.routines:
             raise NotFound(
-                f"there is no routine {name!r}; there are {', '.join(sorted(self.engine.routines))}"
+                f"there is no routine {name!r}; there are {', '.join(self._trusted_names())}"
             )
         return self.engine.routines[name]
+
+    def _trusted_names(self) -> list[str]:
+        """Return the names of routines without those that strangers may have chosen: the errors
+        that name them taint nobody.
+        """
+        return sorted(
+            name
+            for name, routine in self.engine.routines.items()
+            if not (routine.origin and routine.origin.tainted)
+        )
 
     def _get_if_daemon_runs(self, name: str) -> Routine:
         """Return a routine. Raises NotFound, and ToolFailed in `agentd once`, which starts no

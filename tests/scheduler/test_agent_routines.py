@@ -250,6 +250,31 @@ async def test_who_reads_of_a_routine_that_a_tainted_run_made_is_tainted(
         assert run.taint is (Taint.TAINTED if made_after_reading else Taint.NONE)
 
 
+@pytest.mark.parametrize("is_tainted", [True, False])
+async def test_no_answer_that_taints_nobody_names_a_routine_that_a_tainted_run_made(
+    app, is_tainted
+):
+    app.write(
+        "policy.toml",
+        RULES + '[routine.planner]\ntainted_tools = ["routine"]\nlimits = { routines = 1 }\n',
+    )
+    (app.state / "workspace").mkdir(parents=True)
+    (app.state / "workspace" / "letter").write_text("Dear agent")
+    letter = {"name": "file_read", "arguments": {"path": "letter"}}
+    name = "obey-the-letter"
+    await run_calls(app, *([letter] if is_tainted else []), call(**TEA | {"name": name}))
+    script(
+        app,
+        {"name": "self_info", "arguments": {}},
+        call(action="show", name="unknown"),
+        call(**TEA | {"name": "one-too-many"}),
+    )
+    async with app:
+        bodies = await results(app, await app.run("planner"))
+    assert [name in body["text"] for body in bodies] == [not is_tainted] * 3
+    assert not any("taint" in body for body in bodies)
+
+
 async def test_tainted_run_asks_before_making_a_routine(app):
     (app.state / "workspace").mkdir(parents=True)
     (app.state / "workspace" / "letter").write_text("Dear agent")
