@@ -69,6 +69,8 @@ def test_ordinary_files_are_shown(tmp_path: Path) -> None:
         *(".netrc~", ".netrc.bak", ".env~", "#.env#", ".env.swp", ".my.cnf.rpmsave", "x.kdbx.old"),
         *("credentials.json.bak", "credentials.json~", ".pgpass.save", "wp-config.php~"),
         *(".notes.md.swp", ".git-credentials.lock", "secrets.yml.orig", "server.pem.bak"),
+        *("prod.env.bak", "prod.env~", "a.keytab~", "store.kdb.bak", ".bash_history.1"),
+        *("vpn.ovpn.old", "kubeconfig.bak", "deploy_rsa.bak", "ssh_host_rsa_key.old"),
     ],
 )
 def test_copies_that_editors_and_people_make_are_denied(tmp_path: Path, name: str) -> None:
