@@ -115,7 +115,11 @@ def _parse_git(words: Sequence[Word]) -> ParsedCommand:
     program, subcommand_words = _split_subcommand(words)
     program.parse_command(subcommand_words)  # refuses what does not fit
     arguments = program.parse_arguments(subcommand_words)
-    paths = tuple(path for word in arguments.operands if (path := _path_in(word.text)))
+    paths = tuple(
+        path
+        for index, word in enumerate(arguments.operands)
+        if (path := _path_in(word.text, in_revision=_takes_revision_path(arguments, index)))
+    )
     trees: tuple[str, ...] = ()
     if _shows_files(program.name, arguments):
         operands_after_end = (
@@ -205,7 +209,7 @@ def make_command_line(
                     "leave out --follow, or show names and numbers only: --stat, --name-status",
                 )
         else:
-            if name != "git diff" and name != "git ls-files" and not paths:
+            if name not in ("git diff", *_WITHOUT_REVISIONS) and not paths:
                 # commits that changed only excluded files are shown all the same
                 options += ["--full-history", "--sparse"]
             paths = [*(paths or ["."]), *exclusions]
@@ -213,6 +217,7 @@ def make_command_line(
 
 
 _WITHOUT_REVISIONS = ("git status", "git ls-files")
+_WITH_REVISION_PATHS = ("git show", "git rev-parse")
 # Options of log that tell which files were changed and how much, and nothing of what is in them.
 _NAMES_AND_NUMBERS = frozenset(
     {
@@ -242,6 +247,11 @@ def _shows_files(name: str, arguments: ParsedArguments) -> bool:
         return True
     if name == "git log":
         return any(option in _content_options() for option, _ in arguments.options)
+    if name == "git status":  # in its second form it gives the ids of what is in each changed file
+        return any(
+            option == "--porcelain" and value not in (None, "1", "v1")
+            for option, value in arguments.options
+        )
     if name == "git rev-list":
         return arguments.has("--objects", "--disk-usage")
     return name == "git ls-files" and arguments.has("-s", "--stage", "-u", "--unmerged", "--eol")
@@ -281,7 +291,7 @@ def _make_unambiguous(name: str, operand: str) -> str:
     file by its path.
     """
     if parts := _FILE_OF_REVISION.fullmatch(operand):
-        if name not in ("git show", "git rev-parse") or ".." in parts[2]:
+        if name not in _WITH_REVISION_PATHS or ".." in parts[2]:
             instead = (
                 "write git diff REVISION REVISION -- PATH"
                 if name == "git diff"
@@ -300,15 +310,25 @@ def _make_unambiguous(name: str, operand: str) -> str:
     )
 
 
-def _path_in(operand: str) -> str:
+def _takes_revision_path(arguments: ParsedArguments, index: int) -> bool:
+    """Tell whether REVISION:PATH is read as such in the place of an operand; elsewhere a colon
+    belongs to the name of a file.
+    """
+    if arguments.name == "git show" and arguments.options_end is not None:
+        return index < arguments.before_end
+    return arguments.name in _WITH_REVISION_PATHS
+
+
+def _path_in(operand: str, *, in_revision: bool) -> str:
     """Return the path that an operand names, taken for a path: a revision is then a file that does
-    not exist. Empty for a revision's root folder. Raises Unreadable for `:…`.
+    not exist. With `in_revision` it is that of REVISION:PATH, empty for a revision's root folder.
+    Raises Unreadable for `:…`.
     """
     if operand.startswith(":"):
         raise Unreadable(
             f"git: {operand} is not read here", "write plain paths, relative to the workspace"
         )
-    parts = _FILE_OF_REVISION.fullmatch(operand)
+    parts = _FILE_OF_REVISION.fullmatch(operand) if in_revision else None
     return parts[2] if parts else operand
 
 

@@ -28,10 +28,13 @@ class Glob:
     pattern: str
     ignore_case: bool = False
     """For rules that forbid: a file system may take `.ENV` for `.env`."""
+    in_workspace: bool = False
+    """Whether it covers paths of the workspace only, and begins there: `x` is not `sub/x`."""
     _matcher: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_matcher", _compile(self.pattern, self.ignore_case))
+        matcher = _compile(self.pattern, self.ignore_case, self.in_workspace)
+        object.__setattr__(self, "_matcher", matcher)
 
     def covers(self, path: str) -> bool:
         """Tell whether the pattern fits a path, which is relative to the workspace, or absolute
@@ -39,12 +42,14 @@ class Glob:
         """
         if path.startswith("/") and self.at_any_depth:
             return self._matcher.fullmatch(path[1:]) is not None
+        if path.startswith("/") and self.in_workspace:
+            return False
         return self._matcher.fullmatch(path) is not None
 
     @property
     def at_any_depth(self) -> bool:
         """Whether the pattern applies at any depth, also outside the workspace."""
-        return self.pattern.startswith("**/") or "/" not in self.pattern
+        return not self.in_workspace and (self.pattern.startswith("**/") or "/" not in self.pattern)
 
     @property
     def plain_name(self) -> str | None:
@@ -53,7 +58,8 @@ class Glob:
         It is what `grep --exclude` takes.
         """
         name = self.pattern.removeprefix("**/")
-        return name if "/" not in name and name != "**" else None
+        is_plain = "/" not in name and name != "**" and not self.in_workspace
+        return name if is_plain else None
 
     @property
     def folder_name(self) -> str | None:
@@ -61,7 +67,7 @@ class Glob:
         they are; else None.
         """
         name = self.pattern.removeprefix("**/").removesuffix("/**")
-        is_whole_folder = self.pattern == f"**/{name}/**"
+        is_whole_folder = self.pattern == f"**/{name}/**" and not self.in_workspace
         return name if is_whole_folder and "/" not in name and name not in ("*", "**") else None
 
     def relative_to(self, folder: str) -> frozenset[str]:
@@ -121,7 +127,7 @@ def any_covers(globs: Iterable[Glob], *paths: str) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compile(pattern: str, ignore_case: bool) -> re.Pattern[str]:
+def _compile(pattern: str, ignore_case: bool, in_workspace: bool) -> re.Pattern[str]:
     """Return the regular expression of a pattern; raise BadPattern."""
     if not pattern or pattern != pattern.strip():
         raise BadPattern("is empty or has blanks around it")
@@ -140,7 +146,7 @@ def _compile(pattern: str, ignore_case: bool) -> re.Pattern[str]:
     parts = pattern.removeprefix("/").split("/")
     if not all(parts) or any("**" in part and part != "**" for part in parts):
         raise BadPattern("** stands for whole folders: a/**/b, **/name, folder/**")
-    if len(parts) == 1 and parts != ["**"] and not pattern.startswith("/"):
+    if len(parts) == 1 and parts != ["**"] and not (pattern.startswith("/") or in_workspace):
         parts = ["**", *parts]  # a name alone is that name in any folder
     text = "/" if pattern.startswith("/") else ""
     for index, part in enumerate(parts):

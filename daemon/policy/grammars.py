@@ -146,7 +146,7 @@ _SED_SYNOPSIS = "-n 'N,Mp' FILE: print lines N to M, and nothing else"
 def _parse_sed(words: Sequence[Word]) -> ParsedCommand:
     silent = False
     scripts: list[str] = []
-    files: list[str] = []
+    operands: list[str] = []
     at = 1
     while at < len(words):
         text = words[at].text
@@ -161,15 +161,17 @@ def _parse_sed(words: Sequence[Word]) -> ParsedCommand:
             raise Unreadable(
                 f"sed {text} is not known here to change nothing", f"sed takes {_SED_SYNOPSIS}"
             )
-        elif not scripts:
-            scripts.append(text)
-        elif text != "-":
-            files.append(text)
+        else:
+            operands.append(text)
+    # the first operand is the script only where no -e gives one, also behind it
+    if not scripts:
+        scripts, operands = operands[:1], operands[1:]
+    files = [text for text in operands if text != "-"]
     if not silent or not scripts or not all(_SED_PRINT.fullmatch(script) for script in scripts):
         raise Unreadable(
             "sed can write and run, so only printing lines is allowed", f"sed takes {_SED_SYNOPSIS}"
         )
-    return ParsedCommand(_argv(words), files=tuple(files), stdin=not files)
+    return ParsedCommand(_argv(words), files=tuple(files), stdin=files != operands or not files)
 
 
 # --- ps

@@ -57,8 +57,9 @@ KINDS = {
         "DEVICE": r"/dev/[A-Za-z0-9_/-]+",
         # a systemd unit, or a quoted pattern of them
         "UNIT": r"[A-Za-z0-9_.@:*?][A-Za-z0-9_.@:*?\\-]*",
-        # of the journal; the environments of programs that crashed are in COREDUMP_ENVIRON
-        "FIELDS": r"(?!.*ENVIRON)[A-Z_][A-Z0-9_,]*",
+        # of the journal; the environments of programs that crashed are in COREDUMP_ENVIRON, and in
+        # COREDUMP, which is their memory
+        "FIELDS": r"(?!.*ENVIRON)(?!.*\bCOREDUMP\b)[A-Z_][A-Z0-9_,]*",
         # a field of the journal, or the number after -n or -b
         "MATCH": r"[A-Z0-9_]+=.*|\+|\d+|all|[0-9a-f]{32}",
     }.items()

@@ -225,12 +225,11 @@ class Policy:
         rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
         if file.paths.secret == "deny":  # noqa: S105 - what becomes of them
             rules.append(Rule.of_secret_files(len(rules) + 1))
+        reach = ReachablePaths.of(workspace, [Path(path).expanduser() for path in file.paths.read])
         return cls(
-            rules=tuple(rules),
+            rules=tuple(_with_other_names(rule, reach) for rule in rules),
             routines=file.routine,
-            reach=ReachablePaths.of(
-                workspace, [Path(path).expanduser() for path in file.paths.read]
-            ),
+            reach=reach,
             limits=file.limits,
             default=Effect(file.default),
             autonomy=file.autonomy,
@@ -749,6 +748,14 @@ class Policy:
             glob.pattern for rule in rules if rule.effect is Effect.ALLOW for glob in rule.paths
         ]
         return f"{part.tool} may use {', '.join(patterns)}" if patterns and part.paths else ""
+
+
+def _with_other_names(rule: Rule, reach: ReachablePaths) -> Rule:
+    """Return a rule that, if it denies or asks, speaks of its files under each of their names."""
+    if rule.effect is Effect.ALLOW:
+        return rule
+    other_globs = [other for glob in rule.paths for other in reach.find_other_globs(glob)]
+    return replace(rule, paths=tuple(dict.fromkeys((*rule.paths, *other_globs))))
 
 
 def _safe_url(parts: Sequence[CallPart], rules: Iterable[Rule]) -> str:

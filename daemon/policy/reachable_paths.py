@@ -13,11 +13,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from daemon.policy.globs import Glob
 from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.tables import word_list
 
@@ -148,23 +149,67 @@ class ReachablePaths:
     def _find_matches(self, folder: str, part: str) -> list[str]:
         """Return the paths in a folder that one part of a pattern stands for."""
         prefix = folder.rstrip("/") + "/"
+        real = _follow(Path(self._absolute(folder)))
+        is_reachable = any(_is_within(real, root) for root in (self.workspace, *self.readable))
+        is_on_the_way = folder[0] == "/" and any(_is_within(root, real) for root in self.readable)
+        if not is_reachable and not is_on_the_way:
+            self.resolve(folder)  # which raises
         if not any(char in part for char in "*?"):
             name = _unescape(part)
             if name == ".":
                 return [folder]
-            return [prefix + name] if os.path.lexists(self._absolute(prefix + name)) else []
-        if not any(_is_within(root, folder) for root in self.readable):
-            self.resolve(folder)  # on the way to what may be read, folders may be looked through
-        try:
-            with os.scandir(self._absolute(folder)) as entries:
-                names = [entry.name for entry in entries]
-        except OSError:
-            return []
-        return [
-            prefix + name
-            for name in names
-            if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")
-        ]
+            if not is_reachable and not self._leads_to_readable(prefix + name):
+                self.resolve(prefix + name)  # which raises, whether there is such a file or not
+            names = [name] if os.path.lexists(self._absolute(prefix + name)) else []
+        else:
+            try:
+                with os.scandir(self._absolute(folder)) as entries:
+                    names = [entry.name for entry in entries]
+            except OSError:
+                return []
+            names = [
+                name
+                for name in names
+                if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")
+            ]
+        # on the way to what may be read nothing is seen but the way
+        paths = [prefix + name for name in names]
+        return paths if is_reachable else list(filter(self._leads_to_readable, paths))
+
+    def _leads_to_readable(self, path: str) -> bool:
+        """Tell whether a path is what may be read, lies in it or is a folder above it."""
+        real = _follow(Path(self._absolute(path)))
+        return any(_is_within(root, real) or _is_within(real, root) for root in self.readable)
+
+    def find_other_globs(self, glob: Glob) -> Iterator[Glob]:
+        """Yield globs that cover, under the names that rules compare, what a pattern covers under
+        another name: one that leads through a link, or an absolute one of the workspace.
+
+        Links are followed up to the first wildcard of the pattern.
+        """
+        if glob.at_any_depth:
+            return
+        parts = glob.pattern.split("/")
+        wild_parts = (index for index, part in enumerate(parts) if "*" in part or "?" in part)
+        end = next(wild_parts, len(parts))
+        fixed_part = "/".join(parts[:end])
+        is_absolute = glob.pattern.startswith("/")
+        written_path = (
+            fixed_part or "/" if is_absolute else f"{self.workspace}/{fixed_part}".rstrip("/")
+        )
+        for path in dict.fromkeys((written_path, _follow(Path(written_path)))):
+            # what a pattern cannot say is any character there
+            text = re.sub(r"[\[\\*\x00-\x1f\x7f-\x9f]|\s$", "?", path).rstrip("/")
+            if not text and end == len(parts):
+                continue
+            other_glob = Glob("/".join((text, *parts[end:])), glob.ignore_case)
+            if path != written_path and not _is_within(path, self.workspace):
+                yield other_glob
+            for pattern in sorted(other_glob.relative_to(self.workspace)):
+                # all of a folder in which the workspace lies is what is beside the workspace
+                if pattern != "**" or _is_within(path, self.workspace):
+                    pattern_text = re.sub(r"^[\s!~]", "?", pattern)
+                    yield Glob(pattern_text, glob.ignore_case, in_workspace=True)
 
 
 def _follow(path: Path) -> str:

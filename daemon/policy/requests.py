@@ -369,7 +369,11 @@ def _analyze_command(
         refusal=refusal,
     )
     if mismatch is not None:
-        part = replace(part, paths=(*part.paths, *_possible_paths(named_words, reach)))
+        possible_paths = tuple(_possible_paths(named_words, reach))
+        part = replace(part, paths=(*part.paths, *possible_paths))
+        if profile and profile.exclude_options and _is_let_without_profile(matching_rules):
+            # it reads whole folders, and with options that are not known perhaps all of them
+            part = replace(part, trees=(reach.resolve(".").names, *possible_paths))
     argv = (words[0].text, *argv[1:])
     return part, PlannedCommand(
         program=name,
@@ -380,6 +384,11 @@ def _analyze_command(
         reads_only=mismatch is None and refusal is None,
         denied=denied_patterns,
     )
+
+
+def _is_let_without_profile(rules: Iterable[Rule]) -> bool:
+    """Tell whether one of the rules for a command allows it, or asks, whatever its options are."""
+    return any(rule.effect is not Effect.DENY and not rule.profile for rule in rules)
 
 
 def _tree_names(parsed_command: ParsedCommand, reach: ReachablePaths) -> Iterator[tuple[str, ...]]:

@@ -734,6 +734,8 @@ journalctl --output=json-pretty
 journalctl -o json --output-fields=COREDUMP_ENVIRON
 journalctl -o cat --output-fields=MESSAGE,COREDUMP_ENVIRON
 journalctl -F COREDUMP_ENVIRON
+journalctl -F COREDUMP
+journalctl -o json --output-fields=MESSAGE,COREDUMP
 journalctl -o json --output-fields=
 journalctl -o json --output-fields=,
 journalctl --field=COREDUMP_ENVIRON

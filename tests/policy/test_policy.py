@@ -237,6 +237,74 @@ def test_a_rule_without_a_profile_cannot_reach_denied_paths(write_policy: Write)
         assert not policy.judge("shell", {"command": line}, routine="x").allows, line
 
 
+def test_a_search_with_unknown_options_reads_all_of_its_folder(write_policy: Write) -> None:
+    deny = '[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env*"]\n'
+    policy = write_policy(f'{SHELL}argv = [["grep", "diff", "rg"]]\n{deny}')
+    for line in ("grep TODO notes.md", "grep -r TODO .", "diff notes.md log.txt", "grep -r x src"):
+        assert policy.judge("shell", {"command": line}, routine="x").allows, line
+    for line in (
+        "grep -R CANARY",
+        "grep -R CANARY .",
+        "grep -rd recurse CANARY src",
+        "grep --directories=recurse CANARY",
+        "grep --recursiv CANARY config",
+        "diff -r --to-file=config src",
+        "rg --hidden -uu CANARY",
+        "rg --no-ignore -L CANARY src",
+    ):
+        assert not policy.judge("shell", {"command": line}, routine="x").allows, line
+
+
+def test_a_denied_path_is_denied_by_each_name_it_has(
+    write_policy: Write, workspace: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    for folder in (workspace / "store", shared):
+        (folder / "private").mkdir(parents=True)
+        (folder / "private" / "k.txt").touch()
+        (folder / "open.txt").touch()
+    (workspace / "data").symlink_to("store")
+    (workspace / "logs").symlink_to(shared)
+    (tmp_path / "alias").symlink_to("shared")
+    (tmp_path / "ws").symlink_to("workspace")
+    (shared / "log").symlink_to("/")
+    rule = '[[rule]]\ntool = "{}"\neffect = "{}"\n'
+    for pattern, denied, shown in (
+        ("data/private/**", "store/private/k.txt", "store/open.txt"),
+        ("data/private/k.txt", "store/private/k.txt", "store/open.txt"),
+        ("logs/private/**", f"{shared}/private/k.txt", f"{shared}/open.txt"),
+        (f"{tmp_path}/alias/private/**", f"{shared}/private/k.txt", f"{shared}/open.txt"),
+        (f"{tmp_path}/alias/p*/*.txt", f"{shared}/private/k.txt", f"{shared}/open.txt"),
+        (f"{workspace}/store/private/**", "store/private/k.txt", "store/open.txt"),
+        (f"{tmp_path}/ws/data/private/**", "store/private/k.txt", "store/open.txt"),
+        (f"{tmp_path}/*/store/private/**", "store/private/k.txt", "store/open.txt"),
+        (f"{workspace}/**", "store/private/k.txt", f"{shared}/open.txt"),
+        (f"{tmp_path.parent}/**", f"{shared}/private/k.txt", "store/open.txt"),
+        (f"{workspace}/notes.md", "notes.md", "src/notes.md"),
+        (f"{workspace}/*", "notes.md", "src/notes.md"),
+        (f"{workspace}/**/k.txt", "store/private/k.txt", f"{shared}/private/k.txt"),
+        (f"{shared}/log", f"{shared}/log", "store/open.txt"),
+    ):
+        policy = write_policy(
+            f'[paths]\nread = ["{tmp_path}/alias"]\n'
+            + rule.format("file_read", "allow")
+            + f'{SHELL}profile = "read-only"\n'
+            + rule.format("*", "deny")
+            + f'paths = ["{pattern}"]\n'
+        )
+        for path, allows in ((denied, False), (shown, True)):
+            folder = path.rpartition("/")[0]
+            for tool, call in (
+                ("file_read", {"path": path}),
+                ("shell", {"command": f"cat {path}"}),
+                ("shell", {"command": f"grep -r x {folder}"}),
+            ):
+                if allows and "grep" in str(call):
+                    continue  # what is denied lies beneath, too
+                verdict = policy.judge(tool, call, routine="x")
+                assert verdict.allows is allows, (pattern, call)
+
+
 def test_policy_hash_is_the_hash_of_its_file(shipped_policy: Policy) -> None:
     assert shipped_policy.hash == hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
     output = subprocess.run(

@@ -99,6 +99,8 @@ def _long_names(program: Program) -> list[str]:
         ("test -f a", ["a"], []),
         ("[ a -nt b ]", ["a", "b"], []),
         ("sed -n 1p a", ["a"], []),
+        ("sed 1p -n -e 2p", ["1p"], []),
+        ("sed -n 1p -e 2p a -", ["1p", "a"], []),
         ("git log -- a", ["a"], []),
         ("git log -p -- a", ["a"], ["a"]),
         ("git log -p", [], ["."]),

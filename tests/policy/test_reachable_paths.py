@@ -226,3 +226,24 @@ def test_examples_of_a_policy_are_judged_without_the_disk(workspace: Path) -> No
     assert reach.expand(Word("*.csv", pattern="*.csv"))[0].text == "*.csv"
     with pytest.raises(Unreadable):
         reach.resolve("src/../../x")
+
+
+def test_of_the_folders_above_what_may_be_read_only_the_way_is_seen(
+    reach: ReachablePaths, tmp_path: Path
+) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").touch()
+    (tmp_path / "secret.txt").touch()
+    parent = tmp_path.parent
+    assert expand(reach, f"{tmp_path}/*") == [f"{tmp_path}/alias", f"{tmp_path}/shared"]
+    assert expand(reach, f"{tmp_path}/sh*d/a.log") == [f"{tmp_path}/shared/a.log"]
+    for rest in ("secret.txt", "private/key", "private", "missing", "missing/x"):
+        with pytest.raises(Unreadable, match="lies outside"):
+            expand(reach, f"{parent}/{tmp_path.name[:-1]}?/{rest}")
+    assert expand(reach, f"{parent}/*/s*t") == [f"{parent}/*/s*t"]
+
+
+def test_nothing_is_seen_through_a_link_that_leads_outside(reach: ReachablePaths) -> None:
+    for word in ("link_e*/passwd", "link_e*/missing", "link_e*/*"):
+        with pytest.raises(Unreadable):
+            expand(reach, word)

@@ -52,6 +52,7 @@ DENIED = [
     *(
         "x.pem",
         "src/server.KEY",
+        ".env:local",
         "my secrets/x",
         "sub/my secrets/deep/y",
         "a.tresor",
@@ -626,6 +627,12 @@ diff HEAD:.ssh HEAD:src
 diff .ssh empty
 diff {EMPTY} {BLOB}
 blame -C notes.md
+blame .env:local
+blame -- .env:local
+blame HEAD -- .env:local
+show HEAD -- .env:local
+rev-parse HEAD:.env
+rev-parse -- HEAD:.env
 tag --list --format='%(raw)'
 """
 
@@ -735,6 +742,10 @@ def test_git_shows_no_object_id_of_a_denied_file(run_git: Run, ids: dict[str, st
         "diff --raw --full-index HEAD~3",
     ):
         assert ids["blob"] not in run_git(line, ".").text, line
+    for line in ("status --porcelain=v2", "status --porcelain=2 -uno"):
+        text = run_git(line, ".").text
+        assert "notes.md" in text and ".env" not in text, line
+    assert ".env" in run_git("status --porcelain=v1", ".").text
 
 
 @NEEDS_GIT
