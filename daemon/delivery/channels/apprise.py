@@ -156,7 +156,7 @@ def _choose_format(plugin: Any) -> str:
 def _make_messages(message: Message, run: str, plugin: Any, format_: str) -> list[_ServiceMessage]:
     """Return the report as messages that its service accepts: one, or the parts of a long one."""
     render = _RENDERERS[format_]
-    title, heading = _fit_title(message.title, plugin.title_maxlen)
+    title, heading = _fit_title(message.title, plugin.title_maxlen, message.sanitize)
     body = fence(message.body) if message.verbatim else message.body
     source = f"{heading}*{message.about}*\n\n{body}" if message.about else f"{heading}{body}"
     limit = max(plugin.body_maxlen - (0 if title else len(message.title)), _MIN_LIMIT)
@@ -190,13 +190,18 @@ def _part_note(number: int, count: int) -> str:
     return f"\n\n*({number} of {count})*"
 
 
-def _fit_title(title: str, limit: int) -> tuple[str, str]:
+def _fit_title(title: str, limit: int, sanitize: Callable[[str], str]) -> tuple[str, str]:
     """Return (title, heading): a service without titles, whose `limit` is 0, gets the title as a
     heading of the body.
     """
     if not limit:
         return "", f"**{title}**\n\n"
-    return (title if len(title) <= limit else f"{title[: limit - 1]}…"), ""
+    if len(title) <= limit:
+        return title, ""
+    length = limit - 1
+    while len(opening := sanitize(title[:length])) >= limit:
+        length -= 1
+    return f"{opening}…", ""
 
 
 def _keep_markdown(markdown: str) -> str:

@@ -13,6 +13,7 @@ from daemon.delivery.channels.apprise import (
     load_plugin,
 )
 from daemon.delivery.message import Message
+from daemon.delivery.sanitize import neutralize
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
 from daemon.telemetry.redaction import Secrets
@@ -52,6 +53,16 @@ def test_no_message_exceeds_the_limit_of_its_service(url, attaches):
     assert [bool(message.attachment) for message in messages] == (
         [True] if attaches else [False] * len(messages)
     )
+
+
+def test_a_title_of_a_tainted_report_ends_with_no_address_where_it_is_cut():
+    plugin = load_plugin("json://127.0.0.1/x")
+    for length in range(plugin.title_maxlen - 20, plugin.title_maxlen):
+        title = neutralize("x" * length + ",evil.com." + "1" * 99)
+        letter = Message(title=title, about="", body="b", sanitize=neutralize)
+        [message] = _make_messages(letter, "01J", plugin, _choose_format(plugin))
+        assert len(message.title) <= plugin.title_maxlen
+        assert "evil.com…" not in message.title
 
 
 def test_the_output_of_a_script_is_shown_as_code():
