@@ -207,7 +207,8 @@ class ReachablePaths:
                 yield other_glob
             for pattern in sorted(other_glob.relative_to(self.workspace)):
                 # all of a folder in which the workspace lies is what is beside the workspace
-                if pattern != "**" or _is_within(path, self.workspace):
+                covers_all_above = pattern == "**" and not _is_within(path, self.workspace)
+                if pattern != glob.pattern and not covers_all_above:
                     pattern_text = re.sub(r"^[\s!~]", "?", pattern)
                     yield Glob(pattern_text, glob.ignore_case, in_workspace=True)
 

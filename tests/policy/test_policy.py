@@ -305,6 +305,13 @@ def test_a_denied_path_is_denied_by_each_name_it_has(
                 assert verdict.allows is allows, (pattern, call)
 
 
+def test_a_path_with_one_name_stands_once_in_its_rule(write_policy: Write) -> None:
+    patterns = ("src/**", "src/*/x", "*/a.py", "*.pem", "/nowhere/**", "/*")
+    quoted = ", ".join(f'"{pattern}"' for pattern in patterns)
+    policy = write_policy(f'[[rule]]\ntool = "*"\neffect = "deny"\npaths = [{quoted}]\n')
+    assert tuple(glob.pattern for glob in policy.rules[0].paths) == patterns
+
+
 def test_policy_hash_is_the_hash_of_its_file(shipped_policy: Policy) -> None:
     assert shipped_policy.hash == hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
     output = subprocess.run(
