@@ -100,8 +100,13 @@ async def limit_body(
 async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int) -> bytes:
     """Return the whole body of an answer; arguments and errors are those of `limit_body`."""
     body = bytearray()
-    async for piece in limit_body(raw, headers, limit):
-        body += piece
+    try:
+        async for piece in limit_body(raw, headers, limit):
+            body += piece
+    except BaseException:
+        # The traceback of an error keeps this frame, and who tries again may keep the error.
+        body.clear()
+        raise
     return bytes(body)
 
 

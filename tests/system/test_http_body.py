@@ -1,12 +1,16 @@
-"""JSON of requests is parsed within limits on size and depth."""
+"""Bodies are read, and JSON is parsed, within limits on size and depth."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from itertools import chain, repeat
+from traceback import walk_tb
 
 import pytest
 
-from daemon.system.http_body import MAX_VALUES, parse_json
+from daemon.providers.wire.sse import EventStreamParser
+from daemon.system.http_body import MAX_VALUES, BodyTooLarge, parse_json, read_limited
 
 
 def test_a_long_text_full_of_commas_and_quotes_is_one_value() -> None:
@@ -32,3 +36,21 @@ def test_invalid_json_is_refused(text: bytes) -> None:
 def test_too_deeply_nested_json_is_refused() -> None:
     with pytest.raises(RecursionError):
         parse_json(b"[" * 100_000)
+
+
+async def test_an_error_keeps_nothing_of_a_body_that_is_too_large() -> None:
+    async def endless() -> AsyncGenerator[bytes, None]:
+        while True:
+            yield b"x" * 1000
+
+    with pytest.raises(BodyTooLarge) as error:
+        await read_limited(endless(), {}, 1_000_000)
+    values = [value for frame, _ in walk_tb(error.tb) for value in frame.f_locals.values()]
+    assert sum(len(value) for value in values if isinstance(value, bytes | bytearray)) < 10_000
+
+
+def test_an_error_keeps_nothing_of_an_event_that_is_too_large() -> None:
+    parser = EventStreamParser(limit=1_000_000)
+    with pytest.raises(BodyTooLarge):
+        list(chain.from_iterable(map(parser.feed, repeat(b"data: x\n" * 100))))
+    assert list(parser.finish()) == []

@@ -43,6 +43,7 @@ class EventStreamParser:
         self.size += len(chunk)
         self._event_size += len(chunk)
         if self._event_size > self._limit + len(chunk):
+            self._open_line, self._data = [], []  # whoever keeps the error keeps this parser
             raise BodyTooLarge(f"one event of the stream has more than {self._limit:,} bytes")
         after_return = bool(self._open_line) and self._open_line[-1].endswith(b"\r")
         if not (self._is_start or after_return or b"\n" in chunk or b"\r" in chunk):
