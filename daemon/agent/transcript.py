@@ -7,8 +7,8 @@ steps alone. Nothing is taken back or shortened: several vendors verify that a c
 grows, and all of them cache by its prefix. Only one that has outgrown its model is compacted: it
 goes on from a summary that is a step like any other.
 
-Steps of iteration 0 are the gather: their calls and results are facts of the goal message, not
-messages of their own.
+Steps of iteration 0 are the gather and the checks of the report: the calls and results of the
+gather are facts of the goal message, and none of them is a message of its own.
 
 What strangers may have written stands between marks that only this run knows (`mark_untrusted`);
 they are frozen with the prompt, so a resumed run sends the same bytes. The journal keeps the text
@@ -93,7 +93,7 @@ class Transcript:
         self.first_answers: dict[str, ToolResult] = {}
         """What came of each address that the run reads at most once."""
         self.gather_results: dict[str, Json] = {}
-        """Results of the gather by call id."""
+        """Results of the gather, and of the checks of the report, by `call_id`."""
         self._pending: dict[str, PendingCall] = {}
         self._results: dict[str, LLMMessage] = {}
         self._turn_call_ids: list[str] = []

@@ -132,9 +132,9 @@ class ImportView(TypedDict):
     """What came of an import."""
 
     items: int
-    """How many memory items were written."""
+    """How many memory items the file has."""
     runs: int
-    """How many archived runs were written."""
+    """How many archived runs the file has."""
     known: int
     """How many lines changed nothing, as they were here already or had changed here since."""
 

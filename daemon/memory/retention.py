@@ -1,6 +1,7 @@
-"""Delete or shorten old texts of memory, class by class; pinned items and messages stay.
+"""Delete or shorten old texts of memory, class by class. Pinned items stay, and
+messages until their whole run is deleted.
 
-Of tool calls, results and reasoning, the beginning stays at its anchor: it says what the text was,
+Of tool calls, results and reasoning, the beginning stays in its place: it says what the text was,
 and the journal has the whole. Each function handles one batch and returns True if nothing is left,
 so that no transaction blocks the journal for long.
 """
@@ -18,10 +19,10 @@ from daemon.models import SegmentType
 from daemon.store.connection import Connection, placeholders
 from daemon.store.rows import to_microseconds
 
-# Characters that stay of a text: more than a neighbour may have for the index to read it, so that
-# cutting a text changes no row of its neighbours.
+# Characters that stay of a text: more than the index reads of a text as context of its neighbours,
+# so that cutting a text changes no row of theirs.
 BEGINNING_CHARACTERS = 500
-# How long the template of a report is kept which no later report fits.
+# How long a template is kept that no later report fits.
 _TEMPLATE_LIFETIME = timedelta(days=7)
 # Runs or items per transaction: some 50 ms.
 _BATCH = 200

@@ -115,7 +115,9 @@ class ImportResult(NamedTuple):
     """The counts of an import."""
 
     items: int
+    """Lines with a memory item, those that were not imported included."""
     runs: int
+    """Lines with an archived run, those that were not imported included."""
     unchanged: int
     """Lines that were not imported: an item with a later change here, a run that is archived."""
 

@@ -35,10 +35,11 @@ class SchemaFault(Exception):
 
 
 def load_schema(workspace: Path, path: str) -> Validator:
-    """Return the schema in a file of the workspace.
+    """Return a validator of the schema in a file of the workspace.
 
     A schema without `$schema` is one of draft 2020-12. Raises SchemaFault for a file that cannot be
-    read, is no JSON Schema, or refers to another file.
+    read, is no JSON Schema, or refers to another file, and where the package for schemas is
+    missing.
     """
     try:
         from jsonschema import Draft202012Validator

@@ -7,7 +7,10 @@ import re
 
 
 class BoundedOutput:
-    """Take any number of bytes and keep at most `limit` of them: half from each end."""
+    """Takes any number of bytes; `text` returns at most `limit` of them, half from each end.
+
+    Up to two and a half times as many are held.
+    """
 
     def __init__(self, limit: int) -> None:
         self._half = max(limit // 2, 1)
@@ -42,7 +45,9 @@ class BoundedOutput:
 
 
 def decode_readable(data: bytes) -> str:
-    """Return bytes as text: what is not UTF-8 as \\xNN, without colours and cursor movements."""
+    """Return bytes as text, without colours and cursor movements: what is not UTF-8, and control
+    characters, are written as \\xNN.
+    """
     return _clean(data.decode("utf-8", errors="backslashreplace"))
 
 

@@ -2,7 +2,9 @@
 
 A filter is a list of rules; the first rule that fits a call decides, and what no rule fits is
 allowed. A filter sees numbers and arguments, never what a pointer points to. What it forbids fails
-with an error that programs handle: EPERM, or ENOSYS where they then do without the call.
+with an error that programs handle: EPERM, EACCES for sockets, or ENOSYS where programs then do
+without the call. Setting the times of files seems to succeed. A call of another architecture ends
+the program.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ SlotsBetween: TypeAlias = Callable[[datetime, datetime], SlotRange | None]
 class SlotRepository(Repository):
     """Slots with their outcomes, and the events that start runs besides the clock.
 
-    Tables: slot, seen.
+    Tables: slot, seen; a claim also writes run, definition, input and meta.
     """
 
     def __init__(self, db: Database, *, clock: Callable[[], datetime], runs: RunRepository) -> None:
@@ -289,9 +289,8 @@ class SlotRepository(Repository):
         """
         now = self._clock()
         hashes = [fingerprint(claim.definition) for claim in claims]
-        # Claims of one moment mostly share the datetime object: each object is converted once. By
-        # identity, as Python takes the two moments of the hour that the clock shows twice for
-        # equal.
+        # Claims of one moment mostly share the datetime object: each object is converted once. They
+        # are told apart by `id`, as datetimes that differ in `fold` only compare equal.
         moments = {id(claim.slot): claim.slot for claim in claims}
         utc_moments = {key: utc(slot) for key, slot in moments.items()}
         microseconds = {key: to_microseconds(slot) for key, slot in utc_moments.items()}
@@ -359,7 +358,7 @@ class SlotRepository(Repository):
 
         To be called in the order in which slots fall due: slots join the row before them if it has
         the same outcome, reason and rule. The same call twice changes nothing. Of slots that are
-        accounted for in part, `between` returns the others.
+        accounted for in part, `between` returns the others; without it nothing is written then.
         """
         slots = SlotRange(first=first, last=last, count=count)
 

@@ -51,8 +51,8 @@ class ToolExecutor:
     async def execute(
         self, name: str, arguments: Json, *, context: ToolContext | None = None
     ) -> Any:
-        """Call a function and return what it returned; raises ToolFailed with words for the model,
-        or its own fault.
+        """Call a function and return what it returned. Raises ToolFailed with words for the model,
+        or what the function raises.
         """
         definition = self.registry.get_function(name)
         if definition is None:
@@ -86,7 +86,8 @@ class ToolExecutor:
         a traceback.
 
         Raises Unavailable where this machine has no thread, process or descriptor left for the
-        call: a model could do nothing about it, and the run is tried again later.
+        call: a model could do nothing about it, and the run is tried again later. Raises Fenced
+        where another process has the run: nothing more of it may be written.
         """
         language = context.language if context else "en"
         words = _RESULT_WORDS.get(language, _RESULT_WORDS["en"])

@@ -25,7 +25,8 @@ class EndOfInput(Interrupted):
 
 
 class Questions:
-    """Ask at the terminal; where there is none, or with `--yes`, raise MissingAnswer instead.
+    """Ask at the terminal. With `--yes` nobody is asked and defaults are taken; where there is no
+    terminal, or no default, MissingAnswer is raised.
 
     All methods that ask raise Interrupted if the person ends the questions.
     """

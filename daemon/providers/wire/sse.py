@@ -65,7 +65,10 @@ class EventStreamParser:
         self._open_line = [text[line_start:]]
 
     def finish(self) -> Iterator[Event]:
-        """Yield the last event if the server did not send the empty line after it."""
+        """Yield the last event if the server did not send the empty line after it.
+
+        The standard discards such an event; some servers leave the line out, and mean the event.
+        """
         for line in (b"".join(self._open_line), b""):
             if event := self._add_line(line):
                 yield event

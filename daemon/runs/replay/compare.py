@@ -47,7 +47,7 @@ class ReplayDifference:
     """One place in which the replay differs from the recorded run."""
 
     at: str
-    """The place, as a person finds it in `inspect`: `iteration 2, call 2.0 (shell)`."""
+    """The place, as a person finds it in `inspect`: `iteration 2, 2.0 (shell)`."""
     seq: int | None
     """The number of the recorded step; None for a step that is not in the record."""
     what: str

@@ -69,8 +69,8 @@ def hand_over(run: Run, queue: str) -> Any:
 
 
 def read_handed_over(connection: Any) -> list[tuple[str, str]]:
-    """Return the queues in which runs wait for a process that has what they need, each with the
-    routine of one of its runs as JSON text.
+    """Return all queues but ANYWHERE in which runs wait, each with the routine of one of its runs
+    as JSON text.
     """
     rows = connection.execute(
         "SELECT DISTINCT ON (job.queue_name) job.queue_name, definition.body FROM "
