@@ -156,9 +156,13 @@ class TelegramChat:
         path = description.get("file_path") if isinstance(description, dict) else None
         if not isinstance(path, str):
             raise ChatFailed("Telegram does not say where it is", retry=False)
-        _, body = await self._request(
+        status, body = await self._request(
             "GET", f"{self._base_url}/file/bot{self._token}/{path}", limit=MAX_FILE
         )
+        if status != 200:  # else the text of an error would be taken for the person's
+            raise ChatFailed(
+                f"Telegram answers with status {status}", retry=status == 429 or status >= 500
+            )
         try:
             return strip_controls(body.decode("utf-8"))
         except UnicodeDecodeError:

@@ -71,17 +71,18 @@ def syntax_fault(path: Path, text: str, message: str) -> Fault:
         and not lines[min(number, len(lines)) - 1].strip()
     ):
         number -= 1
-    line = lines[min(number, len(lines)) - 1].strip()
+    line = written_line = lines[min(number, len(lines)) - 1].strip()
     name, equals, value = line.partition("=")
     if equals and may_be_secret(value, name.strip()):
         line = f"{name.strip()} = …"
     problem = _AT_LINE.sub("", message).strip()
     hint = next((hint for part, hint in _SYNTAX_HINTS if part in message), "")
     if _TABLE_TWICE.match(problem):
-        header = line.partition("#")[0].strip()
-        numbers = (index for index, text in enumerate(lines, 1) if text.strip().startswith(header))
-        place = f", first in line {first}" if (first := next(numbers)) < number else ""
-        problem = f"the table {header} stands in the file twice{place}"
+        header = written_line.partition("#")[0].strip()
+        first = next(i for i, other in enumerate(lines, 1) if other.strip().startswith(header))
+        place = f", first in line {first}" if first < number else ""
+        shown_header = header if line == written_line else line
+        problem = f"the table {shown_header} stands in the file twice{place}"
     elif "Cannot overwrite a value" in problem and line.startswith("["):
         problem = "a key of this name stands above, and a key with a value is no table"
         key, dot, name = line.strip("[] ").partition(".")

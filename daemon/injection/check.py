@@ -145,11 +145,11 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
     `beyond` is the most points of an earlier reading: only a reading that exceeds them gets the
     extra points of a disguise.
     """
-    text, matches = find_matches(reading)
+    matches = find_matches(reading)
     if not matches:
         return 0, Pass()
     matches = _drop_repetitions(sorted(matches))
-    most_points, worst_signs, window_start = 0, [""], 0
+    most_points, worst_signs, worst_match = 0, list[str](), matches[0]
     for index, first_match in enumerate(matches):
         points_by_sign: dict[str, int] = {}
         for match in matches[index:]:
@@ -158,7 +158,7 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
             points_by_sign[match.sign] = max(points_by_sign.get(match.sign, 0), match.points)
         points = sum(points_by_sign.values())
         if points > most_points:
-            most_points, window_start = points, first_match.offset
+            most_points, worst_match = points, first_match
             worst_signs = sorted(points_by_sign, key=points_by_sign.__getitem__, reverse=True)
     if reading.disguise and most_points >= max(WARN, beyond + 1):
         most_points += _DISGUISE_POINTS
@@ -172,7 +172,8 @@ def _score_reading(reading: Reading, *, beyond: int) -> tuple[int, InjectionFind
     else:
         return most_points, Pass()
     disguise = f" ({reading.disguise})" if reading.disguise else ""
-    excerpt = text[max(0, window_start - _EXCERPT_BEFORE) : window_start + _EXCERPT_AFTER]
+    start, end = worst_match.offset - _EXCERPT_BEFORE, worst_match.offset + _EXCERPT_AFTER
+    excerpt = worst_match.text[max(0, start) : end]
     return most_points, kind(", ".join(worst_signs) + disguise, excerpt.strip())
 
 
@@ -195,12 +196,12 @@ def _drop_repetitions(matches: Sequence[RuleMatch]) -> list[RuleMatch]:
     return distinct_matches
 
 
-def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
-    """Match the rules of all languages against a reading.
+def find_matches(reading: Reading) -> list[RuleMatch]:
+    """Return the matches of the rules of all languages in a reading, in no order.
 
-    Returns (normalized text, matches). The normalized text is the one that the rules of words are
-    matched against: the reading with single blanks, and with no punctuation but that between
-    clauses. Returns ("", []) if no rule can match, as in most texts. The matches are in no order.
+    Rules of words are matched against the normalized text: the reading with single blanks, and with
+    no punctuation but that between clauses. Rules of Chinese, and those of parts of words where
+    nothing else matches, see the punctuation, so that their offsets are larger.
     """
     text = reading.text
     words = frozenset(disguises.split_words(text)) if reading.words is None else reading.words
@@ -210,7 +211,7 @@ def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
         words = frozenset(disguises.split_words(unquoted_text))
     candidate_rules = _load_word_rules().find_candidates(words)
     if not candidate_rules and not _may_match_substring_rules(unquoted_text):
-        return "", []
+        return []
     normalized_text = disguises.extract_prose(labelled_text)
     matches = list(match_rules(candidate_rules, normalized_text, words))
     if _may_match_substring_rules(normalized_text):
@@ -223,7 +224,7 @@ def find_matches(reading: Reading) -> tuple[str, list[RuleMatch]]:
     if not normalized_text.isascii() and _CHINESE.search(disguises.drop_ascii(normalized_text)):
         simplified_text = labelled_text.translate(_load_simplification_table())
         matches += _match_substrings(_load_chinese_rules(), simplified_text)
-    return normalized_text, matches
+    return matches
 
 
 def _match_substrings(rules: RuleSet, text: str) -> list[RuleMatch]:
@@ -236,7 +237,7 @@ def _match_substrings(rules: RuleSet, text: str) -> list[RuleMatch]:
 
 def find_rules(text: str) -> set[str]:
     """Return the ids of all rules that match a reading of a text, in any window."""
-    return {match.rule for reading in find_readings(text) for match in find_matches(reading)[1]}
+    return {match.rule for reading in find_readings(text) for match in find_matches(reading)}
 
 
 def _may_match_substring_rules(text: str) -> bool:

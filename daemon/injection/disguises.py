@@ -102,12 +102,8 @@ def fold(text: str) -> str:
     if _UNCOMMON.search(non_ascii) or _FULL_WIDTH.search(non_ascii):
         text = unicodedata.normalize("NFKC", text).translate(_ENCLOSED)
         non_ascii = drop_ascii(text)
-    # no character can be decomposed, so there are no marks to remove
-    if unicodedata.normalize("NFD", non_ascii) == non_ascii:
-        return text.lower()
-    decomposed_text = unicodedata.normalize("NFD", text)
-    if decomposed_text != text:
-        text = unicodedata.normalize("NFC", _MARKS.sub("", decomposed_text))
+    if unicodedata.normalize("NFD", non_ascii) != non_ascii or _MARKS.search(non_ascii):
+        text = unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text)))
     return text.lower()
 
 
@@ -331,12 +327,12 @@ def read_leet_words(words: Iterable[str]) -> list[str]:
 
 
 def join_letter_rows(text: str) -> Iterator[str]:
-    """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e; what is seldom
-    between is a blank.
+    """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e. A gap that is not
+    the usual one, or not the first of several that are as usual, separates words.
     """
     for match in _LETTER_ROW.finditer(text):
         gaps = _GAP.findall(match[0])
-        usual = max(set(gaps), key=gaps.count)
+        usual = max(gaps, key=gaps.count)
         letters = _GAP.split(match[0])
         yield letters[0] + "".join(
             letter if gap == usual else f" {letter}"

@@ -287,12 +287,14 @@ def _make_rule(
 
 
 class RuleMatch(NamedTuple):
-    """A match of a rule: the offset in the text, the sign, the points and the rule's id."""
+    """A match of a rule: its offset in `text`, the sign, the points and the rule's id."""
 
     offset: int
     sign: str
     points: int
     rule: str
+    text: str
+    """What was matched: the form of a reading that the rule is written for."""
 
 
 class RuleSet:
@@ -336,7 +338,7 @@ def match_rules(rules: Iterable[InjectionRule], text: str, words: Set[str]) -> I
         for begin, end in word_offsets.around(rule.anchors & words, rule.back, rule.ahead):
             for match in rule.pattern.finditer(text, begin, end):
                 if points := rule.points_of(match):
-                    yield RuleMatch(match.start(), rule.sign, points, rule.id)
+                    yield RuleMatch(match.start(), rule.sign, points, rule.id, text)
 
 
 class WordOffsets:

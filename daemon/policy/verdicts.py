@@ -239,7 +239,7 @@ def refuse_tool(table: RoutineTable, tool: str, routine: str) -> Verdict | None:
     """Return the refusal of a tool that a routine may not use; None if it may."""
     if allows_tool(table, tool):
         return None
-    return _make_denial(routine, f"{routine} may not use {tool}", table.tools or ("finish",))
+    return _make_denial(routine, "use", tool, table.tools or ("finish",))
 
 
 def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | None:
@@ -249,25 +249,22 @@ def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | 
     if part.words and table.commands is not None and part.tool in ("shell", "git"):
         words = part.words if part.tool == "shell" else ("git", *part.words)
         if not any(words[: len(text.split())] == tuple(text.split()) for text in table.commands):
-            return _make_denial(
-                routine, f"{routine} may not run {' '.join(words[:2])}", table.commands
-            )
+            return _make_denial(routine, "run", " ".join(words[:2]), table.commands)
     if part.target is not None and table.hosts is not None:
         is_allowed = any(HostPattern.of(text).matches(part.target) for text in table.hosts)
         if not is_allowed:
-            return _make_denial(routine, f"{routine} may not ask {part.target.origin}", table.hosts)
+            return _make_denial(routine, "ask", part.target.origin, table.hosts)
     if TOOLS.get(part.tool, UNKNOWN_TOOL).acts_on == "writing" and table.write is not None:
         globs = [Glob(text) for text in table.write]
         if not all(any_covers(globs, names[0]) for names in part.paths):
-            return _make_denial(routine, f"{routine} may not write {part}", table.write)
+            return _make_denial(routine, "write", str(part), table.write)
     return None
 
 
-def _make_denial(routine: str, reason: str, tools: tuple[str, ...]) -> Verdict:
-    names = ", ".join(tools) or "none"
+def _make_denial(routine: str, verb: str, what: str, allowed: tuple[str, ...]) -> Verdict:
     return Verdict(
         effect=Effect.DENY,
         rule=f"[routine.{routine}]",
-        reason=reason,
-        alternative=f"this routine may use {names}",
+        reason=f"{routine} may not {verb} {what}",
+        alternative=f"this routine may {verb} {', '.join(allowed) or 'nothing'}",
     )

@@ -16,6 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
+from daemon.durations import duration_in_words
+
 if TYPE_CHECKING:
     from daemon.telemetry.redaction import Secrets
 
@@ -165,7 +167,7 @@ class EventConsole:
         start = self._start_times.pop(record["run"], None)
         text, status = str(record["routine"]), str(record["status"])
         if start and status not in ("skipped", "cancelled"):
-            text += f" {_format_seconds((at - start).total_seconds())}"
+            text += f" {duration_in_words((at - start).total_seconds())}"
         if status == "succeeded" and not record.get("silent"):
             self._unwritten_successes[record["run"]] = at, text
             timer = threading.Timer(self._delivery_wait, self._write_success, [record["run"]])
@@ -354,12 +356,3 @@ def _local_time(moment: object, *, days: bool = False) -> str:
     except ValueError:
         return str(moment)
     return local.strftime("%a %H:%M" if days else "%H:%M:%S")
-
-
-def _format_seconds(seconds: float) -> str:
-    if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f} s"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

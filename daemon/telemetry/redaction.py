@@ -61,8 +61,14 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         rf"\1{MARK}",
     ),
     (
-        ("api-key", "api_key", "Api-Key", "API-Key", "API_KEY"),
-        r"""(?i)(api[-_]key\\?["']?\s*[:=]\s*\\?["']?)[^\s"'\\,;&]{16,}""",
+        # each of api, Api, API before each of key, Key, KEY, joined by -, _ or nothing
+        tuple(
+            f"{end}{joint}{key}"
+            for end in ("pi", "PI")
+            for joint in ("-", "_", "")
+            for key in ("key", "Key", "KEY")
+        ),
+        r"""(?i)(api[-_]?key\\?["']?\s*[:=]\s*\\?["']?)[^\s"'\\,;&]{16,}""",
         rf"\1{MARK}",
     ),
     (("earer ", "EARER "), r"(?i)\b(bearer +)[A-Za-z0-9._~+/=-]{16,}", rf"\1{MARK}"),

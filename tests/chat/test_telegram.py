@@ -276,6 +276,13 @@ async def test_text_files_are_read_and_others_refused(telegram, chat):
         await chat.read_file(ChatFile(id="c", name="c.txt", size=1))
 
 
+async def test_the_text_of_an_error_is_not_taken_for_a_persons_file(telegram, chat):
+    telegram.files, telegram.lost_files = {"documents/a": b"one"}, {"documents/a"}
+    with pytest.raises(ChatFailed, match="answers with status 404") as failure:
+        await chat.read_file(ChatFile(id="a", name="a.txt", size=12))
+    assert not failure.value.retry
+
+
 async def test_a_press_that_is_too_old_is_left_alone(telegram, chat):
     await chat.send(str(ADA), "?", buttons=[[Button(label="Yes", data="y")]])
     press = telegram.press("Yes")

@@ -279,6 +279,13 @@ def test_a_table_that_cannot_be_one_is_reported_in_words_of_toml(
     assert hint in fault.hint
 
 
+def test_a_table_that_stands_twice_is_named_without_the_secret_in_its_name(read: Any) -> None:
+    header = '["api_key=sk-0123456789abcdefghij"]'
+    (fault,) = faults_of(read, f"{header}\n{header}\n")
+    assert (fault.line, "first in line 1" in fault.problem) == (2, True)
+    assert "sk-0123" not in str(fault)
+
+
 def test_a_file_that_is_not_utf_8_is_one_fault_with_its_line(read: Any) -> None:
     assert lines_of(read, b'name = "a"\nlanguage = "\xe9"\n') == [
         "is not UTF-8 text (byte 0xe9 in line 2); save it with the encoding UTF-8"

@@ -77,6 +77,8 @@ class FakeTelegram:
         self.presses: dict[str, str | None] = {}
         """What was answered to each press of a button; None: nothing yet."""
         self.files: dict[str, bytes] = {}
+        self.lost_files: set[str] = set()
+        """Paths of files that are described, and gone when they are fetched."""
         self.webhook = False
         self.offline = False
         self.url = ""
@@ -243,7 +245,8 @@ class FakeTelegram:
         """Return status and body; None as the body: the connection is torn down."""
         _, bot, *parts = path.split("/")
         if bot == "file":
-            content = self.files.get("/".join(parts[1:]))
+            file_path = "/".join(parts[1:])
+            content = None if file_path in self.lost_files else self.files.get(file_path)
             return (404, b"{}") if content is None else (200, content)
         method = parts[0] if parts else ""
         failures = self._failures.get(method)

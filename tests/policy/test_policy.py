@@ -37,6 +37,7 @@ def test_a_verdict_has_rule_reason_and_alternative(write_policy: Write) -> None:
         '[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\nreason = "secrets"\n'
         '[[rule]]\ntool = "file_write"\neffect = "allow"\npaths = ["reports/**"]\n'
         '[routine.narrow]\ntools = ["sysinfo"]\n'
+        '[routine.hosts]\nhosts = ["example.org"]\n'
     )
 
     def verdict(tool: str, routine: str = "x", **arguments: str) -> tuple[str, str, str]:
@@ -67,6 +68,9 @@ def test_a_verdict_has_rule_reason_and_alternative(write_policy: Write) -> None:
     assert verdict("shell", command="./cat x")[1].startswith("./cat is not run")
     assert verdict("file_write", path="notes.md")[2] == "file_write may use reports/**"
     assert verdict("sysinfo")[1] == "no rule allows sysinfo"
+    assert verdict("http_request", "hosts", url="https://example.net/x")[2] == (
+        "this routine may ask example.org"
+    )
     assert verdict("shell", "narrow", command="cat notes.md") == (
         "[routine.narrow]",
         "narrow may not use shell",

@@ -116,6 +116,16 @@ def test_text_that_looks_like_a_secret_is_redacted(text: str, expected: str) -> 
     assert Secrets().redact(text) == expected
 
 
+@pytest.mark.parametrize("joint", ["-", "_", ""])
+@pytest.mark.parametrize("api", ["api", "Api", "API"])
+@pytest.mark.parametrize("key", ["key", "Key", "KEY"])
+def test_a_key_of_an_api_is_redacted_however_its_name_is_written(
+    api: str, joint: str, key: str
+) -> None:
+    name = f"x-{api}{joint}{key}"
+    assert Secrets().redact(f"{name}: 0123456789abcdef0123") == f"{name}: {MARK}"
+
+
 @pytest.mark.parametrize(
     "text",
     [
