@@ -73,7 +73,7 @@ async def test_faults_stand_beside_the_text_until_it_is_valid_and_saved(look, da
     assert "Nothing was written, for 2 faults" in message
     assert "Line 3: trigger.cron" in message and "Line 5: run.modell" in message
     assert await look.input_value("#text") == faulty
-    await look.wait_for_function("document.activeElement.id === 'faults'")
+    await look.wait_for_selector("#faults:focus")
     assert daemon.file.read_text() == TIDY
     await take_picture(look, shots / "edit-faults.png")
     await look.click("text=Line 5")

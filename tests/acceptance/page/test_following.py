@@ -47,7 +47,7 @@ async def test_keyboard_focus_survives_a_refresh_of_the_page(look, daemon):
     await look.locator("table.line a[href='/routines/evil']").focus()
     ended_run = await daemon.agentctl("run", "evil", "--json")
     await look.wait_for_selector(f"main a[href='/runs/{ended_run.json['id']}']", state="attached")
-    await look.wait_for_function("document.activeElement.getAttribute('href') === '/routines/evil'")
+    await look.wait_for_selector("a[href='/routines/evil']:focus")
 
 
 async def test_page_reports_a_stopped_daemon_and_recovers(look, daemon):
