@@ -106,6 +106,7 @@ _CHILDREN = (
 )
 # The runs that have not ended, by the index of the status. Their ids come from a query of its own:
 # by the statistics of a year SQLite would read all runs there ever were, in the order of their ids.
+_BY_MESSAGE = "WHERE id = (SELECT run_id FROM told WHERE event = ? ORDER BY id LIMIT 1)"
 _ACTIVE_ONLY = "WHERE id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
 _ACTIVE = f"{_ACTIVE_ONLY} AND (CAST(? AS TEXT) IS NULL OR routine = ?) ORDER BY id"
 _ACTIVE_IDS = f"SELECT routine, id FROM run {_ACTIVE_ONLY} ORDER BY id"
@@ -673,6 +674,16 @@ class RunRepository(Repository):
             return RunMessage(id=int(number), run=run, text=clean(text), event=event)
 
         return await self._db.write(work, durable=True)
+
+    async def find_of_message(self, event: str) -> Run | None:
+        """Return the run to which a message with this event was sent while it was under way; None
+        if there is none.
+        """
+
+        def work(connection: Connection) -> Run | None:
+            return next(iter(runs_in(connection, _BY_MESSAGE, (event,))), None)
+
+        return await self._db.read(work)
 
     async def find_messages(self, run: str | None = None) -> list[RunMessage]:
         """Return the messages to a run, or to all runs that have not ended, in order, whether the

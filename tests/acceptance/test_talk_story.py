@@ -286,20 +286,38 @@ async def test_kill_9_after_tell_keeps_the_user_message_exactly_once(spoken_to):
         assert [text for _, text in conversation_of(vendor.requests[1])].count("in French") == 1
 
 
+async def post(home, path, **fields):
+    reader, writer = await asyncio.open_unix_connection(str(home.socket))
+    body = json.dumps(fields).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: "
+        f"{len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    answer = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+    writer.close()
+    return answer
+
+
+async def test_the_same_ask_event_sent_twice_goes_to_one_running_run_and_is_known_there(spoken_to):
+    work = {"text": "Worked.", "latency": 2.0, "when": "Do your work."}
+    async with Vendor([work, {"text": "1", "when": "<message>"}, "Shorter."]) as vendor:
+        await start_home(spoken_to, vendor)
+        run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
+        await vendor.wait_for_requests(1)
+        for _ in range(2):
+            view = await post(spoken_to, "/v1/ask", text="keep it short", event="mine")
+            assert (view["id"], view["new"]) == (run, False)
+        withdrawn = await post(spoken_to, "/v1/ask/withdraw", event="mine")
+        assert withdrawn == {"run": run, "new": False}
+        await spoken_to.until(run, "run_ended")
+        assert len(vendor.requests) == 3, "the model was asked once whose message it is"
+
+
 async def test_the_same_ask_event_sent_twice_starts_one_run(spoken_to):
     async with Vendor(["Once."]) as vendor:
         await start_home(spoken_to, vendor)
-        views = []
-        for _ in range(2):
-            reader, writer = await asyncio.open_unix_connection(str(spoken_to.socket))
-            body = json.dumps({"text": "hello", "event": "mine"}).encode()
-            head = (
-                "POST /v1/ask HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: "
-                f"{len(body)}\r\n\r\n"
-            )
-            writer.write(head.encode() + body)
-            views.append(json.loads((await reader.read()).partition(b"\r\n\r\n")[2]))
-            writer.close()
+        views = [await post(spoken_to, "/v1/ask", text="hello", event="mine") for _ in range(2)]
         assert views[0]["id"] == views[1]["id"]
         await spoken_to.until(views[0]["id"], "run_ended")
         assert len(vendor.requests) == 1

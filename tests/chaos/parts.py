@@ -28,9 +28,9 @@ from tests.fakes.vendor import FakeVendor
 from tests.postgres import Server
 
 __all__ = ["PARTS", "Chaos", "check"]
-# A daemon with both SDKs has 130 MB, and several of FLOODS are read at once, each up to its bound.
-# One of them read without a bound would be 250 MB more.
-MEMORY = 300 * MEGABYTE
+# Several of FLOODS are read at once, each up to its bound of 16 MB. One that is read without a
+# bound would be 250 MB more.
+MEMORY = 200 * MEGABYTE
 YEAR = 365 * 86_400.0  # seconds
 
 

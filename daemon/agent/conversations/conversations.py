@@ -248,8 +248,10 @@ class Conversations:
             routing.cancel()
         if (outcome := self._outcomes.get(event)) and (message := await asyncio.shield(outcome)):
             return message
-        run = await self._journal.slots.get_run_of_event(ASK, event)
-        return RoutedMessage(run=run, has_new_run=True) if run else None
+        if run := await self._journal.slots.get_run_of_event(ASK, event):
+            return RoutedMessage(run=run, has_new_run=True)
+        run = await self._journal.runs.find_of_message(event)
+        return RoutedMessage(run=run, has_new_run=False) if run else None
 
     async def _take(
         self,
@@ -265,13 +267,15 @@ class Conversations:
     ) -> RoutedMessage:
         if existing_run := await self._journal.slots.get_run_of_event(ASK, event):
             return RoutedMessage(run=existing_run, has_new_run=True)
+        message_event = origin.event if origin else event
+        if run_under_way := await self._journal.runs.find_of_message(message_event):
+            return RoutedMessage(run=run_under_way, has_new_run=False)
         if self._settings.config.ask.auto_route and not (is_new_session or about_run or quotation):
             active_runs = [
                 run for run in await self._journal.runs.find_active() if run.trigger != "subagent"
             ]
             if active_runs and (run := await self._find_run(text, active_runs, event)):
                 self._refuse_withdrawn(event)
-                message_event = origin.event if origin else event
                 if await self.tell_active(run, text, event=message_event, key_values=key_values):
                     return RoutedMessage(run=run, has_new_run=False)
         if is_new_session:
