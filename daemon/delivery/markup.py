@@ -345,7 +345,8 @@ def split_first_parts(
     The text is cut where a reader would cut it: between paragraphs if that fills half a part, else
     between lines, else between words, else anywhere. A code block that is cut is closed, and opened
     again in the next part. `size` must measure a text as at least half of its characters. Each part
-    and the remainder go through `sanitize`, as half of a long word may mean something by itself.
+    goes through `sanitize`, as half of a long word may mean something by itself, and so does a
+    remainder that needs no cut.
     """
 
     def sanitized_size(part: str) -> int:
@@ -360,7 +361,9 @@ def split_first_parts(
     ):
         part, remainder = _cut_part(remainder, limit, sanitized_size)
         parts.append(sanitize(part))
-    return parts, sanitize(remainder)
+    if len(parts) < max_parts:
+        remainder = sanitize(remainder)
+    return parts, remainder
 
 
 def _longest_part(limit: int) -> int:

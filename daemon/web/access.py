@@ -117,12 +117,11 @@ def uid_of_connection(client_port: int, server_port: int) -> int | None:
 
 def _find_row(local_port: int, remote_port: int) -> list[str] | None:
     """Return the row of one end of a connection between two ports of 127.0.0.1."""
-    for address in (LOOPBACK, f"{IPV4_IN_IPV6_PREFIX}{LOOPBACK}"):
-        ends = [f"{address}:{local_port:04X}", f"{address}:{remote_port:04X}"]
-        for row in _read_rows():
-            if row[_ENDS] == ends:
-                return row
-    return None
+    possible_ends = [
+        [f"{address}:{local_port:04X}", f"{address}:{remote_port:04X}"]
+        for address in (LOOPBACK, f"{IPV4_IN_IPV6_PREFIX}{LOOPBACK}")
+    ]
+    return next((row for row in _read_rows() if row[_ENDS] in possible_ends), None)
 
 
 def _read_rows() -> list[list[str]]:
