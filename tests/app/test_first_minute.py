@@ -57,7 +57,7 @@ class Terminal:
 async def test_the_first_minute_is_a_banner_short_lines_and_the_first_report(shipped_home):
     utf8 = {"LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
     async with Terminal(shipped_home, **utf8) as terminal:
-        await terminal.wait_for(r"✓ daily-report \S+ s → reports/daily-report/\S+\.md\n")
+        await terminal.wait_for(r"✓ daily-report \S+ m?s → reports/daily-report/\S+\.md\n")
         await terminal.wait_for(r"The first report, of daily-report:\n\n(?s:.*)• Name: ")
         await terminal.wait_for(r"✓ heartbeat .*\n")
     lines = terminal.text.splitlines()
@@ -73,7 +73,7 @@ async def test_the_first_minute_is_a_banner_short_lines_and_the_first_report(shi
     ) as again:
         await again.wait_for("In another terminal:")
         await shipped_home.agentctl("run", "daily-report")
-        await again.wait_for(r"\+\S* daily-report \S+ s -> reports/daily-report/\S+\.md\n")
+        await again.wait_for(r"\+\S* daily-report \S+ m?s -> reports/daily-report/\S+\.md\n")
     assert "The first report" not in again.text and again.text.isascii()
 
 
