@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import structlog
 
 from daemon.agent.loop import LoopLimits, converse
-from daemon.agent.prompt import LeftOut, Persona, PromptContext, join, render
+from daemon.agent.prompt import OmittedContext, Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     AllowAll,
     Approver,
@@ -397,7 +397,7 @@ class Agent:
         return render(context), list(functions)
 
     @property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> OmittedContext:
         """What the prompt of the next conversation does not show of earlier runs."""
         return self._context.left_out
 

@@ -40,7 +40,7 @@ class Persona:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
+class OmittedContext:
     """What a prompt does not show of earlier runs, since strangers may have written it.
 
     A run that reads such words is tainted, and a person has to approve some of its calls.
@@ -99,7 +99,7 @@ class PromptContext:
     """What memory has on the message; None if memory was not asked yet."""
     taint: Taint = Taint.NONE
     """The taint of the memories and reports that the prompt shows."""
-    left_out: LeftOut = LeftOut()
+    left_out: OmittedContext = OmittedContext()
     boundary: str = ""
     """Stands in the marks around what tools bring; nobody outside this run knows it."""
     identity: str = ""

@@ -31,8 +31,10 @@ MAX_WORDS = 500  # of a line; each may be a path whose links are followed
 MAX_PIPED = 20  # programs that run at the same time, each with its own limit of memory
 
 
-class Unreadable(ValueError):
-    """A line, or a command in it, is not one that we run; `instead` says how to rewrite it."""
+class RejectedCall(ValueError):
+    """What a call would do cannot be told, or it is nothing that we run; `instead` says how to
+    rewrite it.
+    """
 
     def __init__(self, problem: str, instead: str = "") -> None:
         self.problem, self.instead = problem, instead
@@ -93,11 +95,11 @@ class Pipeline:
 
 
 def parse_line(line: str) -> tuple[Pipeline, ...]:
-    """Return the pipelines of a line; raise Unreadable if bash might do anything but run these
+    """Return the pipelines of a line; raise RejectedCall if bash might do anything but run these
     words.
     """
     if len(line) > MAX_LINE:
-        raise Unreadable(
+        raise RejectedCall(
             f"the line is longer than {MAX_LINE} characters", "split it into several calls"
         )
     _refuse_invisible(line)
@@ -121,7 +123,7 @@ def _refuse_invisible(line: str) -> None:
             continue
         category = unicodedata.category(char)
         if category[0] in "CZ" or _HIDDEN.match(char):
-            raise Unreadable(
+            raise RejectedCall(
                 f"the line holds {_describe_char(char)}, which is invisible or no plain space",
                 "write plain spaces and newlines between words",
             )
@@ -151,7 +153,7 @@ def _refuse_lookalikes(text: str) -> None:
             unicodedata.normalize("NFKC", char)[0] <= "~"
             or unicodedata.category(char) in _DECEPTIVE
         ):
-            raise Unreadable(
+            raise RejectedCall(
                 f"the line holds {_describe_char(char)} outside quotes",
                 "write the ASCII character, or quote it",
             )
@@ -159,7 +161,7 @@ def _refuse_lookalikes(text: str) -> None:
         if not letters.isascii() and any(char.isascii() for char in letters):
             for char in letters:
                 if not char.isascii() and _LOOKALIKE.search(unicodedata.name(char, "")):
-                    raise Unreadable(
+                    raise RejectedCall(
                         f"{letters} mixes Latin letters with {_describe_char(char)}",
                         "quote it if it is meant",
                     )
@@ -226,9 +228,9 @@ class _LineParser:
             operator = self._read_operator()
             self._skip(" \n")
         if not pipelines:
-            raise Unreadable("the line is empty", "name a program")
+            raise RejectedCall("the line is empty", "name a program")
         if operator != ";":
-            raise Unreadable(f"nothing stands after {operator}", "leave it out, or add a command")
+            raise RejectedCall(f"nothing stands after {operator}", "leave it out, or add a command")
         return tuple(pipelines)
 
     def _skip(self, chars: str) -> None:
@@ -263,11 +265,11 @@ class _LineParser:
         ):
             self.position += 1
             if self.line.startswith("&", self.position):
-                raise Unreadable("|& is not known here", "write 2>&1 |")
+                raise RejectedCall("|& is not known here", "write 2>&1 |")
             self._skip(" \n")
             commands.append(self._read_command())
             if len(commands) > MAX_PIPED:
-                raise Unreadable(
+                raise RejectedCall(
                     f"more than {MAX_PIPED} programs are joined by |", "split it into several calls"
                 )
         return tuple(commands)
@@ -290,7 +292,7 @@ class _LineParser:
                 words.append(self._read_word(first=not words))
             self._skip(" ")
         if not words:
-            raise Unreadable(
+            raise RejectedCall(
                 "a command is missing", "every | && || and ; needs a command on both sides"
             )
         return Command(tuple(words), tuple(redirects), stdin)
@@ -299,12 +301,12 @@ class _LineParser:
         """Read the file after `<`; `previous` is that of an earlier `<` of the command."""
         self._skip(" ")
         if previous is not None:
-            raise Unreadable("a command reads from two files", "write one <")
+            raise RejectedCall("a command reads from two files", "write one <")
         if _REDIRECT.match(self.line, self.position):
-            raise Unreadable("< lacks its file", "write < FILE")
+            raise RejectedCall("< lacks its file", "write < FILE")
         word = self._read_word(first=False)
         if word.pattern:
-            raise Unreadable("after < one file is named, without * or ?", "write its name out")
+            raise RejectedCall("after < one file is named, without * or ?", "write its name out")
         return word
 
     def _read_redirect(self, fd: str, operator: str) -> Redirect:
@@ -314,7 +316,7 @@ class _LineParser:
             self._skip(" ")
             if self._read_word(first=False).text == "/dev/null":
                 return Redirect(2 if fd == "2" else 1, Stream.NULL)
-        raise Unreadable(
+        raise RejectedCall(
             f"{fd}{operator} is not allowed here", _SUGGESTIONS["<" if operator[0] == "<" else ">"]
         )
 
@@ -328,7 +330,7 @@ class _LineParser:
             return Word(match[1], bare=False)
         self.word_count += 1
         if self.word_count > MAX_WORDS:
-            raise Unreadable(
+            raise RejectedCall(
                 f"the line has more than {MAX_WORDS} words",
                 "split it into several calls, or use find",
             )
@@ -408,18 +410,18 @@ class _LineParser:
 
     def _take_quoted(self, match: re.Match[str] | None) -> str:
         if match is None:
-            raise Unreadable(
+            raise RejectedCall(
                 f"a {self.line[self.position]} is not closed on its line", "close the quotes"
             )
         self.position = match.end()
         return match[1]
 
     def _refuse(self, char: str, problem: str = "", instead: str = "") -> NoReturn:
-        """Raise Unreadable, by default with the problem and the advice for a character."""
+        """Raise RejectedCall, by default with the problem and the advice for a character."""
         problem = problem or _PROBLEMS.get(
             char, f"{char if char != chr(10) else 'a line end'} is not allowed here"
         )
-        raise Unreadable(problem, instead or _SUGGESTIONS.get(char, ""))
+        raise RejectedCall(problem, instead or _SUGGESTIONS.get(char, ""))
 
 
 def _as_literal(text: str) -> str:
@@ -430,17 +432,17 @@ def _as_literal(text: str) -> str:
 def _refuse_as_command(word: Word) -> None:
     """Refuse what cannot name a program, or what bash would not take for a name."""
     if word.pattern:
-        raise Unreadable(f"{word.text} cannot name a program", "write the name out")
+        raise RejectedCall(f"{word.text} cannot name a program", "write the name out")
     if "=" in word.text:
-        raise Unreadable(
+        raise RejectedCall(
             f"{word.text} assigns a variable",
             "there are none here; write the value where it is used",
         )
     if word.bare and word.text in word_list("shell", "reserved"):
-        raise Unreadable(
+        raise RejectedCall(
             f"{word.text} belongs to the shell's grammar", "run the commands one by one"
         )
     if not _NAME.fullmatch(word.text):
-        raise Unreadable(
+        raise RejectedCall(
             f"{word.text!r} cannot name a program", "begin with a program's plain name"
         )

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.lexer import Unreadable
+from daemon.policy.lexer import RejectedCall
 from daemon.policy.policy_file import (
     NAMED_ONLY_TOOLS,
     TOOLS,
@@ -49,9 +49,9 @@ class CallPart:
     """The request it makes; None for anything but a request of the web."""
     excluded: tuple[Glob, ...] = ()
     """What it is told to pass over within `trees`."""
-    mismatch: Unreadable | None = None
+    mismatch: RejectedCall | None = None
     """Why it does not fit the profile; None if it does."""
-    refusal: Unreadable | None = None
+    refusal: RejectedCall | None = None
     """Why no rule could allow it; None if one could."""
 
     def __str__(self) -> str:

@@ -130,7 +130,7 @@ class VendorProvider(LLMProvider):
         """Whether functions are left out or their schemas changed, so that answers have to be
         adapted.
         """
-        self._vendor = _parse_host(self.base_url, self.name)
+        self._host = _parse_host(self.base_url, self.name)
         self._address_hint = _missing_path_hint(self.base_url, wire)
         self._api_key, self._key_fault = api_key, _key_problem(api_key, needs_key, self.name)
         self._timeout, self._stall = timeout, stall
@@ -264,7 +264,7 @@ class VendorProvider(LLMProvider):
         temperature = self._temperature if temperature is None else temperature
         return ChatRequest(
             model=self._model,
-            vendor=self._vendor,
+            vendor=self._host,
             messages=messages,
             offers_tools=bool(functions) and self.capabilities.tools,
             temperature=None if temperature is None else self._supported_temperature(temperature),
@@ -582,8 +582,8 @@ class VendorProvider(LLMProvider):
             text = f"no answer within {CONNECT_TIMEOUT:g} s"
         if names & {"ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
             transport_error = NothingListens if is_refused else Transport
-            return transport_error(f"no connection to {self._vendor}: {text}")
-        return mark_unsure(Transport(f"the connection to {self._vendor} broke off: {text}"))
+            return transport_error(f"no connection to {self._host}: {text}")
+        return mark_unsure(Transport(f"the connection to {self._host} broke off: {text}"))
 
     def _supported_temperature(self, temperature: float | None) -> float | None:
         """Return the temperature if the model accepts it; else log once that it is dropped."""

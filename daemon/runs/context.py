@@ -21,7 +21,7 @@ from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
-from daemon.agent.prompt import LeftOut, OtherReport, Persona, PromptContext
+from daemon.agent.prompt import OmittedContext, OtherReport, Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
 from daemon.definitions.config.tables import KINDS_BY_KEY
@@ -92,7 +92,7 @@ class Preview(NamedTuple):
     functions: Sequence[Json]
     provider: str
     model: str
-    left_out: LeftOut
+    left_out: OmittedContext
 
 
 class _RunEvents:
@@ -638,7 +638,7 @@ class RunContext:
         # Words of strangers are put into a prompt only where they take nothing from the run.
         held_tools = () if is_tainted else self._held_tools(run, routine, offered_tools)
         recall_context, previous = await self._recall(run, routine, untainted_only=bool(held_tools))
-        left_out = LeftOut(
+        left_out = OmittedContext(
             memories=recall_context.left_out,
             tools=held_tools,
             is_denied=run.trigger == SUBAGENT  # of which nobody is asked

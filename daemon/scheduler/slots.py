@@ -20,7 +20,7 @@ from daemon.store.slots import SlotRange
 
 # cron starts a minute's jobs anywhere within that minute; a busy event loop or a quick restart of
 # the daemon does not make a slot late.
-PUNCTUALITY = timedelta(seconds=60)
+ON_TIME_TOLERANCE = timedelta(seconds=60)
 # Runs that start late are spaced by this much: after a night down, forty at once would overrun the
 # vendor and the machine.
 LATE_START_INTERVAL = timedelta(seconds=3)
@@ -70,7 +70,7 @@ def classify_slots(
         return None
     first = schedule.next(floor) or slot
     lateness = schedule.lateness(slot, now)
-    on_time = lateness <= PUNCTUALITY
+    on_time = lateness <= ON_TIME_TOLERANCE
     if paused:
         return SlotDecision(slot=slot, skipped=(make_skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
@@ -134,7 +134,9 @@ def may_resume(schedule: Schedule, slot: datetime, downtime: timedelta) -> bool:
     Only the downtime counts as lateness: a run that had been under way for an hour before is no
     staler for that.
     """
-    return downtime <= PUNCTUALITY or schedule.may_catch_up(slot, slot + schedule.delay + downtime)
+    return downtime <= ON_TIME_TOLERANCE or schedule.may_catch_up(
+        slot, slot + schedule.delay + downtime
+    )
 
 
 def late_start_delay(index: int) -> timedelta:

@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from daemon.models import Json
-from daemon.policy.lexer import Unreadable
+from daemon.policy.lexer import RejectedCall
 from daemon.policy.policy import Policy
 from daemon.policy.reachable_paths import ReachablePaths
 from daemon.policy.requests import PlannedCommand
@@ -115,7 +115,11 @@ def _identify_files(words: Iterable[str], reach: ReachablePaths) -> Iterator[tup
             try:
                 path = Path(reach.resolve(text).real) if text else None
                 is_file = path is not None and path.is_file()
-            except (Unreadable, ValueError, OSError):  # a word of 300 letters is no name of a file
+            except (
+                RejectedCall,
+                ValueError,
+                OSError,
+            ):  # a word of 300 letters is no name of a file
                 continue
             if path is not None and is_file and count < MAX_FILES:
                 count += 1
