@@ -422,11 +422,8 @@ def _fit_profile(
     """
     unparsed_command = ParsedCommand(tuple(word.text for word in words))
     if profile is None:
-        return (
-            unparsed_command,
-            (),
-            RejectedCall(f"{words[0].text} is not in the profile read-only"),
-        )
+        refusal = RejectedCall(f"{words[0].text} is not in the profile read-only")
+        return unparsed_command, (), refusal
     try:
         parsed_command = unparsed_command if _asks_for_help(words) else profile.parse_command(words)
         paths = tuple(

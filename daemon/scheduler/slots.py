@@ -134,9 +134,8 @@ def may_resume(schedule: Schedule, slot: datetime, downtime: timedelta) -> bool:
     Only the downtime counts as lateness: a run that had been under way for an hour before is no
     staler for that.
     """
-    return downtime <= ON_TIME_TOLERANCE or schedule.may_catch_up(
-        slot, slot + schedule.delay + downtime
-    )
+    start = slot + schedule.delay + downtime
+    return downtime <= ON_TIME_TOLERANCE or schedule.may_catch_up(slot, start)
 
 
 def late_start_delay(index: int) -> timedelta:

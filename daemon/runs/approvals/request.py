@@ -115,11 +115,7 @@ def _identify_files(words: Iterable[str], reach: ReachablePaths) -> Iterator[tup
             try:
                 path = Path(reach.resolve(text).real) if text else None
                 is_file = path is not None and path.is_file()
-            except (
-                RejectedCall,
-                ValueError,
-                OSError,
-            ):  # a word of 300 letters is no name of a file
+            except (RejectedCall, ValueError, OSError):  # a name has no 300 letters
                 continue
             if path is not None and is_file and count < MAX_FILES:
                 count += 1
