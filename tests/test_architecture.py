@@ -18,7 +18,7 @@ DAEMON = Path(__file__).parents[1] / "daemon"
 # From the ground up. A package imports packages of lower layers only, so packages of one layer are
 # siblings that do not know each other.
 LAYERS = (
-    "models errors tokens durations",
+    "models errors token_estimate durations",
     "system",
     "telemetry",
     "definitions",
