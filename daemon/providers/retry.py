@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from daemon.errors import Retryable, Transport
+from daemon.errors import Retryable, TransportError
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
 
@@ -83,7 +83,7 @@ async def _stream(
         if chunk.delta or chunk.thinking:
             on_chunk(chunk)
     if response is None:
-        raise Transport("the stream held no answer")
+        raise TransportError("the stream held no answer")
     return response
 
 

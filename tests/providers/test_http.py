@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.errors import ConfigError, Fatal, Transport
+from daemon.errors import ConfigError, Fatal, TransportError
 from daemon.providers.open_source import HttpxClients
 from daemon.system.http_client import connection_settings, proxy_for, shared_tls_context
 from tests.fakes.vendor import FakeVendor
@@ -178,7 +178,7 @@ async def test_an_incomplete_answer_is_an_interrupted_connection(
 ) -> None:
     async with server(answer) as (url, _, _):
         with pytest.raises(
-            Transport, match=r"the connection to 127\.0\.0\.1:\d+ broke off: ."
+            TransportError, match=r"the connection to 127\.0\.0\.1:\d+ broke off: ."
         ) as error:
             await provider_for(way, url).chat([user("hi")])
     assert error.value.unsure
@@ -261,7 +261,7 @@ async def test_a_server_whose_certificate_is_not_trusted_gets_no_request(
     way: str, serving: ssl.SSLContext, provider_for: Opener
 ) -> None:
     async with server(OK, tls=serving) as (url, connections, _):
-        with pytest.raises(Transport, match=r"(?i)no connection to .*certificate"):
+        with pytest.raises(TransportError, match=r"(?i)no connection to .*certificate"):
             await provider_for(way, url).chat([user("hi")])
         assert connections == []
 
@@ -272,7 +272,7 @@ async def test_a_server_with_the_certificate_of_another_host_gets_no_request(
     way: str, serving: ssl.SSLContext, provider_for: Opener
 ) -> None:
     async with server(OK, tls=serving) as (url, connections, _):
-        with pytest.raises(Transport, match=r"(?i)no connection to .*certificate"):
+        with pytest.raises(TransportError, match=r"(?i)no connection to .*certificate"):
             await provider_for(way, url.replace("127.0.0.1", "localhost")).chat([user("hi")])
         assert connections == []
 
