@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.definitions.calendar_file import Calendar, CalendarFault, read_calendar
+from daemon.definitions.calendar_file import Calendar, CalendarError, read_calendar
 from daemon.definitions.reading import (
     Conflict,
     CrossFieldCheck,
@@ -218,7 +218,7 @@ def _read_calendars(contents: FolderContents, workspace: Path) -> None:
             for path in paths:
                 if path not in calendars:
                     calendars[path] = read_calendar(workspace, path)
-        except CalendarFault as error:
+        except CalendarError as error:
             file = display(routine.path or f"{name}.toml")
             fault = Fault(file=file, key="trigger.skip", found=path, problem=str(error))
             contents.faults[name] = _located(ConfigError(fault), routine)
@@ -243,7 +243,7 @@ def calendar_checks(workspace: Path) -> tuple[CrossFieldCheck[RoutineDefinition]
                     problems[path] = ""
                     try:
                         read_calendar(workspace, path)
-                    except CalendarFault as error:
+                    except CalendarError as error:
                         problems[path] = str(error)
                 if problem := problems[path]:
                     hint = f"it is looked for in {workspace}; once it is mended: agentctl reload"
