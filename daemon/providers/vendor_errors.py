@@ -152,9 +152,8 @@ def from_response(
 def _kind_of_status(status: int) -> type[ProviderError]:
     if status >= 500 or status == 200:  # a 200 that holds an error
         return Unavailable
-    return (
-        BadRequest if status >= 400 else TransportError
-    )  # a redirect: some portal, not the vendor
+    # a redirect is of some portal, not of the vendor
+    return BadRequest if status >= 400 else TransportError
 
 
 def _parse_body(content: bytes) -> tuple[list[str], str]:
