@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, Call, quote
-from daemon.cli.client import Problem
+from daemon.cli.client import ApiError
 from daemon.cli.deliveries import format_delivery
 from daemon.cli.markdown import format_report
 from daemon.cli.progress import summarize_arguments
@@ -128,7 +128,7 @@ def find_ignored_gates(call: Call, run: Mapping[str, Any]) -> list[str]:
         return []
     try:
         routine = call.client.request("GET", f"/v1/routines/{quote(run['routine'])}")
-    except Problem:
+    except ApiError:
         return []
     gate = routine["definition"].get("gate") or {}
     return [key for key, value in gate.items() if value]

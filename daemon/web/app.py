@@ -24,7 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable
+from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable
 from daemon.web.access import PageAccess
 from daemon.web.attention import request_attention
 from daemon.web.editing import Refusal, save, show_editor, show_new_routine
@@ -133,7 +133,7 @@ def create_app(daemon: DaemonClients, access: PageAccess) -> Starlette:
 
     handlers: dict[type[Exception], ExceptionHandler] = {
         SeeOther: handle_see_other,
-        Problem: handle_problem,
+        ApiError: handle_problem,
         Unreachable: handle_unreachable,
         ConnectionLost: handle_unreachable,
         HTTPException: handle_http_error,
@@ -226,7 +226,7 @@ async def event_frames(daemon: DaemonClients, path: str) -> AsyncIterator[bytes]
             yield b"event: following\ndata: {}\n\n"
             while (event := await asyncio.to_thread(next, events, None)) is not None:
                 yield b"data: %s\n\n" % json.dumps(event).encode()
-        except (Problem, Unreachable, ConnectionLost):
+        except (ApiError, Unreachable, ConnectionLost):
             yield b"event: gone\ndata: {}\n\n"
 
 
@@ -266,7 +266,7 @@ def handle_see_other(_request: Request, error: Exception) -> Response:
 
 def handle_problem(request: Request, error: Exception) -> Response:
     """Return the page for what the daemon refuses."""
-    assert isinstance(error, Problem)  # noqa: S101  # for the type checker alone
+    assert isinstance(error, ApiError)  # noqa: S101  # for the type checker alone
     status = HTTPStatus.BAD_GATEWAY
     if error.status in FORWARDED_STATUSES:
         status = HTTPStatus(error.status)

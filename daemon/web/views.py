@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
-from daemon.cli.client import Client, Problem
+from daemon.cli.client import ApiError, Client
 from daemon.web.charts import WORST_FIRST, make_heat_map
 from daemon.web.queries import request_items
 from daemon.web.today import show_today
@@ -73,11 +73,11 @@ def show_routine(client: Client, *, name: str, query: Mapping[str, str]) -> tupl
     definition = client.request("GET", f"/v1/routines/{quoted_name}")
     try:
         explanation = str(client.request("GET", f"/v1/routines/{quoted_name}/why")["sentence"])
-    except Problem as error:
+    except ApiError as error:
         explanation = str(error)
     try:
         source = client.request("GET", f"/v1/routines/{quoted_name}/source")
-    except Problem as error:
+    except ApiError as error:
         source = {"path": definition["path"] or "", "text": "", "problem": str(error)}
     read_only = source.get("read_only", "")
     return "routine.html", {

@@ -43,7 +43,7 @@ from daemon.app.setup.models import (
 from daemon.app.setup.questions import Interrupted, MissingAnswer, Questions, say
 from daemon.app.setup.targets import TARGET_KINDS, check_answer, make_address
 from daemon.app.setup.vendors import VENDORS, Vendor, find_keys, find_servers
-from daemon.cli.client import Client, Problem, Unreachable
+from daemon.cli.client import ApiError, Client, Unreachable
 from daemon.cli.render import sanitize
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
@@ -136,7 +136,7 @@ class ConfigEditor:
             try:
                 client = Client(os.fspath(socket))
                 configs.append(client.request("GET", "/v1/status")["config"])
-            except (Unreachable, Problem, OSError):
+            except (Unreachable, ApiError, OSError):
                 continue
         if any(Path(config).resolve() == self.file.resolve() for config in configs):
             return "the daemon that runs here takes it up by itself within seconds"
