@@ -44,7 +44,7 @@ from daemon.delivery.channels.mail_url import (
 from daemon.delivery.targets import find_mail_fault
 from daemon.errors import ConfigError, DeliveryFailed, Refused
 from daemon.models import Effect
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.requests import Request, analyze_call
 from daemon.policy.verdicts import judge_part
@@ -296,7 +296,7 @@ class _Composer:
         rules = [rule for rule in policy.rules if rule.is_for("shell", name)]
         try:
             request = analyze_call("shell", arguments, policy.reach, rules)
-        except RejectedCall as error:
+        except CallRejected as error:
             raise NotTaken(f"{error}; or {self._script_hint(job)}") from None
         for pipeline in request.line:
             for command in pipeline.commands:

@@ -22,7 +22,7 @@ from daemon.models import Json
 from daemon.policy.authoring.policy_text import add_rules
 from daemon.policy.authoring.recorded_calls import RecordedCall
 from daemon.policy.globs import BadPattern, Glob
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import (
     NAMED_ONLY_TOOLS,
@@ -242,7 +242,7 @@ def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
         plain_parts = analyze_call(
             call.tool, call.arguments, policy.without_disk().reach, rules
         ).parts
-    except RejectedCall as error:
+    except CallRejected as error:
         raise _NoRule(f"built in: {error.problem}") from None
     drafts = []
     for part, plain_part in zip(parts, plain_parts, strict=True):
