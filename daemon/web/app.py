@@ -29,7 +29,7 @@ from daemon.web.access import PageAccess
 from daemon.web.attention import request_attention
 from daemon.web.editing import Refusal, save, show_editor, show_new_routine
 from daemon.web.rendering import render
-from daemon.web.views import ACTIONS, MENU, VIEWS, Action, SeeOther, View, perform
+from daemon.web.views import ACTIONS, MENU, VIEWS, Action, PageMoved, View, perform
 
 STATIC = Path(__file__).parent / "static"
 OTHER_USER = (
@@ -132,7 +132,7 @@ def create_app(daemon: DaemonClients, access: PageAccess) -> Starlette:
         return fault_response(request, HTTPStatus.SERVICE_UNAVAILABLE, "No daemon", text)
 
     handlers: dict[type[Exception], ExceptionHandler] = {
-        SeeOther: handle_see_other,
+        PageMoved: handle_page_moved,
         ApiError: handle_problem,
         Unreachable: handle_unreachable,
         ConnectionLost: handle_unreachable,
@@ -259,8 +259,8 @@ def fault_response(request: Request, status: HTTPStatus, title: str, text: str) 
     return html_response(render("fault.html", context), status)
 
 
-def handle_see_other(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, SeeOther)  # noqa: S101  # for the type checker alone
+def handle_page_moved(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, PageMoved)  # noqa: S101  # for the type checker alone
     return RedirectResponse(error.path, HTTPStatus.SEE_OTHER)
 
 

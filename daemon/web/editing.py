@@ -15,7 +15,7 @@ from daemon.cli.call import quote
 from daemon.cli.client import ApiError, Client
 from daemon.cli.render import ALLOWED_UNPRINTABLE
 from daemon.web.rendering import text_without_place
-from daemon.web.views import Context, SeeOther
+from daemon.web.views import Context, PageMoved
 
 EMPTY = """\
 description = ""
@@ -52,14 +52,14 @@ def show_editor(client: Client, *, name: str, query: Mapping[str, str]) -> tuple
     """Show the file of a routine as a text to be changed."""
     source = client.request("GET", f"/v1/routines/{quote(name)}/source")
     if source.get("read_only", "") is not None:
-        raise SeeOther(f"/routines/{quote(name)}")
+        raise PageMoved(f"/routines/{quote(name)}")
     return "edit.html", _make_form(name, source["text"], source=source)
 
 
 def show_new_routine(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show a new routine as a text to be written, which begins as a recipe or nearly empty."""
     if not client.request("GET", "/v1/status").get("edit"):
-        raise SeeOther("/routines")
+        raise PageMoved("/routines")
     recipe = query.get("recipe", "")
     texts = _request_recipes(client)
     form = _make_form(recipe if recipe in texts else "", texts.get(recipe, EMPTY))

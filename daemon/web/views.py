@@ -27,7 +27,7 @@ MAX_ROUTINES = 2000
 PAGE_SIZE = 50
 
 
-class SeeOther(Exception):
+class PageMoved(Exception):
     """The page has another path."""
 
     def __init__(self, path: str) -> None:
@@ -114,7 +114,7 @@ def show_run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[st
     """Show a run as a transcript: its prompt, what it did and by which rule, what it used."""
     record = client.request("GET", f"/v1/runs/{quote(name)}")
     if record["id"] != name:
-        raise SeeOther(f"/runs/{record['id']}")
+        raise PageMoved(f"/runs/{record['id']}")
     return "run.html", transcript_context(client, record)
 
 
