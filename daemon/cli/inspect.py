@@ -22,11 +22,11 @@ from daemon.cli.render import (
     humanize,
     one_line,
     parse_instant,
-    pluralize,
     short_id,
 )
 from daemon.cli.runs import SANDBOX_LEVELS, find_run
 from daemon.durations import duration_in_words
+from daemon.plurals import pluralize
 
 VERDICT_EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
 # The sources of messages that are not the task.

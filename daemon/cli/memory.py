@@ -20,9 +20,9 @@ from daemon.cli.render import (
     format_instant,
     local_now,
     one_line,
-    pluralize,
     short_id,
 )
+from daemon.plurals import pluralize
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -185,7 +185,7 @@ _PS_SYNOPSIS = (
 
 
 def _parse_ps(words: Sequence[Word]) -> ParsedCommand:
-    """Read the three dialects of ps, and hand it words that it can read in one way only.
+    """Read the three dialects of ps, and pass it words that it can read in one way only.
 
     When a word is wrong in one dialect, ps reads all words again as BSD options, in which any stray
     e shows the environment of processes: `ps -fe -H -T` does. So -e becomes its synonym -A, and

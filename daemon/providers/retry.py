@@ -44,8 +44,8 @@ async def ask(
 
     Errors of the classes in `not_retried` are raised at once, as another provider is asked instead.
 
-    With `on_chunk` the answer is streamed, and each chunk handed over as it arrives. After a retry
-    the answer begins anew.
+    With `on_chunk` the answer is streamed, and `on_chunk` called with each chunk as it arrives.
+    After a retry the answer begins anew.
     """
     loop = asyncio.get_running_loop()
     for attempt in range(1, attempts + 1):

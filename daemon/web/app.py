@@ -82,7 +82,7 @@ class DaemonClients:
 
 
 class AccessMiddleware:
-    """Refuses requests of whoever may not see the page, and hands on all others."""
+    """Refuses requests of whoever may not see the page, and passes all others to the app."""
 
     def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app, self._access = app, access

@@ -1,4 +1,4 @@
-"""The tables of programs say what the programs themselves say, and hand them words they read in one
+"""The tables of programs say what the programs themselves say, and pass them words they read in one
 way.
 """
 
