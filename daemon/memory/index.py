@@ -5,7 +5,7 @@ The index is derived from the tables: `rebuild_some` makes a lost one again.
 Theory of operation. The index holds no text (contentless FTS5), so deleting a row takes exactly the
 words that the row was inserted with. These words are made again from the tables, hence two rules:
 segments and their neighbours are removed from the index *before* a segment is changed or deleted;
-and when tokens.VERSION has changed, everything is indexed again.
+and when WORDS_VERSION has changed, everything is indexed again.
 
 A segment is found by its own words (body), and with a lower weight by the words of the two segments
 before it and the two after it, as a reply seldom repeats the question. Two kinds of neighbours do
@@ -27,10 +27,10 @@ from typing import NamedTuple
 from daemon.errors import StoreDamaged
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
+from daemon.memory.fulltext.words import WORDS_VERSION, text_for_index
 from daemon.memory.segments import GOAL_SPEAKER, SOURCES_OF_NEW_GOALS
 from daemon.store.connection import Connection
 from daemon.store.rows import from_microseconds
-from daemon.tokens import VERSION, text_for_index
 
 _NEIGHBOURS = 2
 # Characters up to which a text is context of its neighbours.
@@ -73,7 +73,8 @@ class State(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        return self.version == VERSION and self.low >= self.high and self.low_item >= self.high_item
+        holds_all = self.low >= self.high and self.low_item >= self.high_item
+        return self.version == WORDS_VERSION and holds_all
 
     def holds_run(self, run: int) -> bool:
         """Tell whether the segments of a run, by its id in memory, are indexed already."""
@@ -137,11 +138,11 @@ def _store_state(connection: Connection, value: State) -> None:
 
 
 def begin(connection: Connection) -> bool:
-    """Empty an index of another tokens.VERSION; return whether texts are left to index.
+    """Empty an index of another WORDS_VERSION; return whether texts are left to index.
 
     Comes before any other write: the words of another version cannot be deleted by this one.
     """
-    if state(connection).version != VERSION:
+    if state(connection).version != WORDS_VERSION:
         fulltext.of(connection).clear(connection)
         _store_state(connection, _empty_state(connection))
     return not state(connection).is_complete
@@ -158,7 +159,7 @@ def renew(connection: Connection) -> None:
 def _empty_state(connection: Connection) -> State:
     (run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
     (item,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_item").fetchone()
-    return State(VERSION, 0, run, 0, item)
+    return State(WORDS_VERSION, 0, run, 0, item)
 
 
 def rebuild_some(connection: Connection) -> bool:

@@ -123,7 +123,7 @@ async def site(
 
 
 class Reader(asyncio.StreamReader):
-    """A reader that hands out what came before the other side closed the connection without reading
+    """A reader that returns what came before the other side closed the connection without reading
     everything.
     """
 

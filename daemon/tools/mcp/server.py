@@ -191,7 +191,7 @@ class McpServer:
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
 
-            from daemon.system.http_limit import LimitedTransport
+            from daemon.system.httpx2_transports import LimitedTransport
             from daemon.tools.mcp.transport import (
                 MAX_MESSAGE,
                 StdioServer,
