@@ -200,7 +200,7 @@ class _Importer:
         }
         self._columns: dict[str, list[str]] = {}
         self._memory: list[str] = []
-        index.begin(journal)
+        index.clear_if_outdated(journal)
 
     def insert(self, table: str, row: dict[str, Any]) -> None:
         """Add one row, if it is new. Rows of a run that is here already are not looked at."""
