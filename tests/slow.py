@@ -1,9 +1,10 @@
 """What a plain `pytest` leaves out, and why: whole folders and files. A single test of a file that
 is quick otherwise is marked `slow` where it stands.
 
-They take four fifths of the time of the suite. `pytest -m 'not soak'` runs them, too, as `.ci/run`
-does. `slow` is what takes more than about a second and holds a promise beside those that a newcomer
-looks at first; of each of these, some test is quick.
+`slow` is what takes more than about a second, or one of many such that hold a promise from all
+sides. Of what a newcomer looks at first, some test is quick: the first start, a run, an approval, a
+cancellation, a reload, a replay, kill -9, the policy, memory and delivery. `pytest -m 'not soak'`
+runs the slow ones, too, as `.ci/run` does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ REASONS = {
     "acceptance/test_failing_parts.py": "a daemon for each part that fails",
     "acceptance/test_faketime.py": "daemons on turned clocks",
     "acceptance/test_inspect.py": "runs of daemons, looked at from outside",
+    "acceptance/test_killed.py": "kills a daemon at each write",
     "acceptance/test_offspring_story.py": "agents that make routines, over restarts",
     "acceptance/test_server_away.py": "a PostgreSQL that comes and goes",
     "acceptance/test_server_not_started.py": "a server that is not there, tried until given up",
@@ -48,6 +50,7 @@ REASONS = {
     "acceptance/test_trial.py": "days of observed runs",
     "acceptance/test_vendors_at_once.py": "27 vendors that fail",
     "acceptance/test_waiting_people.py": "people who wait for a daemon",
+    "agent/test_vendors_limits.py": "answers that each vendor cuts",
     "api/test_connections.py": "hundreds of connections",
     "api/test_damaged_rows.py": "each column of each row damaged",
     "api/test_routine_sources.py": "each fault in each way to save a routine",
@@ -57,16 +60,21 @@ REASONS = {
     "app/commands/test_rename.py": "daemons that rename",
     "app/commands/test_target.py": "services that fail in each way",
     "app/commands/test_transfer.py": "an installation that moves to PostgreSQL and back",
+    "app/setup/test_setup.py": "each answer to each question",
     "cli/test_mcp.py": "an MCP server for each test",
     "delivery/test_network.py": "a network that is away",
     "fakes": "the fake vendor beside the vendors' own libraries",
     "fuzz": "many hostile files, answers and arguments",
+    "memory/test_embedding_index.py": "vectors by each way to compare them",
     "memory/test_repair.py": "each damage of an index",
     "memory/test_retention.py": "many runs to be removed",
     "memory/test_transfer.py": "fifty questions to two memories",
     "policy/test_traced_programs.py": "programs that are traced",
     "providers/test_answer_limits.py": "answers longer than they may be",
+    "providers/test_connections.py": "hundreds of calls of vendors",
+    "providers/test_environment.py": "the SDK of each vendor, loaded",
     "providers/test_failing_vendors.py": "each vendor failing in each way",
+    "runs/test_images.py": "pictures for each vendor",
     "runs/test_judge.py": "each verdict of a judge",
     "runs/test_output_files.py": "files written by hostile models",
     "runs/test_report_schema.py": "reports that do not fit",

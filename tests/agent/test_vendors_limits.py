@@ -39,7 +39,6 @@ def messages_of(request):
     return request.body.get("messages") or request.body["input"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_cut_answer_is_requested_once_more_with_a_larger_limit(agent_of, way):
     async with FakeVendor([CUT, "It begins with all of it."]) as vendor:

@@ -331,7 +331,6 @@ class Drawn(Embedder):
         return [vector(random.Random(text.rpartition(": ")[2]), self.size) for text in texts]
 
 
-@pytest.mark.slow
 @by_meaning
 @pytest.mark.parametrize("size", [16, 2_500])
 async def test_hits_and_order_are_equal_for_every_comparison_backend(
@@ -368,7 +367,6 @@ async def test_hits_and_order_are_equal_for_every_comparison_backend(
     await alone.db.close()
 
 
-@pytest.mark.slow
 @by_meaning
 async def test_closest_text_is_found_among_a_thousand(library: Library) -> None:
     library.memory.embedding_index = meaning = EmbeddingIndex(Drawn())

@@ -44,7 +44,6 @@ async def failure_of(provider: LLMProvider) -> ProviderError:
     return error.value
 
 
-@pytest.mark.slow
 @combinations_of(kind=TOO_LARGE, way=LANGUAGES)
 async def test_an_answer_over_its_limit_is_a_named_failure(
     way: str, kind: str, provider_for: Opener

@@ -165,7 +165,6 @@ os.wait()
     ]
 
 
-@pytest.mark.slow
 async def test_memory_file_size_and_cpu_time_are_limited(cell: Cell) -> None:
     small = ProgramLimits(seconds=10, memory=128 << 20, processes=16, file=1 << 20)
     result = await cell.python("bytearray(200 << 20)", limits=small)

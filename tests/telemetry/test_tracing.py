@@ -204,7 +204,6 @@ async def test_the_span_of_a_sub_agent_is_a_child_of_its_call(app: ReplayedApp) 
     assert [span.parent for span in spans if span.name == "chat llama"].count(child.id) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answer", [500, 400, 200])
 async def test_a_failing_receiver_loses_only_spans(app: ReplayedApp, answer: int) -> None:
     for thread in threading.enumerate():

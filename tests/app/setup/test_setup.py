@@ -292,7 +292,6 @@ async def test_a_local_model_costs_nothing_so_that_caps_in_dollars_hold(site: Ho
     assert table["price"] == {"input": 0, "output": 0}
 
 
-@pytest.mark.slow
 async def test_local_servers_are_asked_at_once_and_briefly() -> None:
     """A list, a list without models, a web page, one that never answers, a closed port."""
     async with (
