@@ -1,6 +1,7 @@
 """Run LLM agents on a schedule.
 
-models.py errors.py tokens.py durations.py   what all packages share; standard library only
+models.py errors.py durations.py plurals.py token_estimate.py
+              what all packages share; standard library only
 system/       clock, timer, watched files, safe opening of files, messages to systemd
 telemetry/    logs, redaction, journald, metrics, spans
 definitions/  config.toml, routines, skills, schedules and patterns as values; paths

@@ -22,7 +22,7 @@ DaemonError
 └── ProviderError          a model gave no answer
     ├── Retryable          asking again may help, after `retry_after` seconds if given
     │   ├── Overloaded     the vendor is busy (429, 529)
-    │   ├── Transport      no or a broken answer (connection, timeout, HTML, not JSON)
+    │   ├── TransportError no or a broken answer (connection, timeout, HTML, not JSON)
     │   │   └── NothingListens  no server is started at the vendor's address
     │   └── Unavailable    the vendor's own fault (5xx), or no room on this machine
     └── Fatal              asking the same again cannot help
@@ -250,11 +250,11 @@ class Overloaded(Retryable):
     """The vendor is busy."""
 
 
-class Transport(Retryable):
+class TransportError(Retryable):
     """No answer came, or a broken one."""
 
 
-class NothingListens(Transport):
+class NothingListens(TransportError):
     """The machine of the vendor's address refused the connection: no server is started there."""
 
 

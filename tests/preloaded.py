@@ -3,7 +3,7 @@
 To import them takes four fifths of what it costs to start a daemon, to look at it and to stop it.
 `Preloaded` starts a Python that imports them and then forks for each command line: a process of
 its own, with its own streams, environment, folder and signals, that can be killed. What only a
-fresh Python shows (the import itself, what `exec` hands down) is tested with a fresh one.
+fresh Python shows (the import itself, what `exec` passes on) is tested with a fresh one.
 """
 
 from __future__ import annotations

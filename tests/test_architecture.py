@@ -21,7 +21,7 @@ DAEMON = Path(__file__).parents[1] / "daemon"
 # From the ground up. A package imports packages of lower layers only, so packages of one layer are
 # siblings that do not know each other.
 LAYERS = (
-    "models errors tokens durations",
+    "models errors durations plurals token_estimate",
     "system",
     "telemetry",
     "definitions",
@@ -43,6 +43,7 @@ FOR_THE_CLI = (
     "daemon.models",
     "daemon.errors",
     "daemon.durations",
+    "daemon.plurals",
     "daemon.definitions.paths",
     "daemon.__version__",
 )

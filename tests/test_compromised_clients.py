@@ -34,7 +34,7 @@ from tests.test_compromised import (
 __all__ = ["receivers"]  # the fixture
 
 SCRIPT = """
-description = "Hands on what came in"
+description = "Sends what came in"
 [run]
 mode = "script"
 [[gather]]

@@ -349,7 +349,7 @@ class Agent:
         about: str | None = None,
         media: Sequence[Image | str | Path] = (),
     ) -> Reply:
-        """Answer like `process_message`, and hand over what happens while it happens.
+        """Answer like `process_message`, and call `events` with what happens while it happens.
 
         Each event has a `type`: `thinking` when a provider is asked, and with `text` for each piece
         of what it thinks; `delta` with each piece of its `text`; `tool_started` with `tool` and
@@ -824,7 +824,7 @@ class Agent:
         return self.transcript.first_answers.get(address)
 
     def add_step(self, step: Step) -> None:
-        """Add a step to the conversation; `flush` or `commit` hands it to the step writer."""
+        """Add a step to the conversation; `flush` or `commit` passes it to the step writer."""
         self.transcript.add(step)
         self._unwritten.append(step)
         if self._is_streaming and (event := call_event(step)):

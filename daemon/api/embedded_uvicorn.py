@@ -38,8 +38,8 @@ KERNEL_BACKLOG = 4096
 
 
 class PeerProtocol(H11Protocol):
-    """HTTP/1.1 that knows its peer, limits the time of each stage of a request, and answers
-    malformed requests as problem+json.
+    """HTTP/1.1 that knows which user or address its peer is, limits the time of each stage of a
+    request, and answers malformed requests as problem+json.
 
     uvicorn limits the time of an idle connection only until its next byte, and that of a head or
     body not at all. So `_set_deadline` is called after whatever may have advanced a request, and
@@ -56,16 +56,19 @@ class PeerProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         try:
-            self.peer, number = peer_of(transport.get_extra_info("socket"))
+            self.peer, pid_or_port = peer_of(transport.get_extra_info("socket"))
         except OSError:  # the other end is gone
             transport.abort()
             return
-        self.client = self.client or (self.peer, number)  # uvicorn knows addresses, but not users
+        self.client = self.client or (
+            self.peer,
+            pid_or_port,
+        )  # uvicorn knows addresses, but not users
         if self._connections.admit(self):
             self._set_deadline()
         else:
             detail = "there are too many connections; close some, or try again soon"
-            self._end_with(HTTPStatus.SERVICE_UNAVAILABLE, detail, "too_many_connections")
+            self._answer_and_close(HTTPStatus.SERVICE_UNAVAILABLE, detail, "too_many_connections")
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -82,14 +85,14 @@ class PeerProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def evict(self) -> None:
-        """End the connection, which waits for a request, in favour of a new one."""
+        """Close the connection, which waits for a request, to make room for a new one."""
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        self._end_with(HTTPStatus.BAD_REQUEST, msg, "bad_request")
+        self._answer_and_close(HTTPStatus.BAD_REQUEST, msg, "bad_request")
 
     def _set_deadline(self) -> None:
-        """Time the stage that the connection is in, from when it entered it."""
+        """Start the timer of the stage that the connection is in, once for each stage."""
         stage: Literal["head", "body", "answer", "idle", "closing"]
         if self.transport.is_closing():
             stage = "closing"
@@ -121,12 +124,12 @@ class PeerProtocol(H11Protocol):
         if self._stage == "body" or (self._stage == "head" and self.conn.trailing_data[0]):
             seconds = self._limits.body if self._stage == "body" else self._limits.head
             detail = f"the {self._stage} of the request was not complete within {seconds:g} s"
-            self._end_with(HTTPStatus.REQUEST_TIMEOUT, detail, "timeout")
+            self._answer_and_close(HTTPStatus.REQUEST_TIMEOUT, detail, "timeout")
         else:
             # also what the client does not read of an answer that is complete
             self.transport.abort()
 
-    def _end_with(self, status: HTTPStatus, detail: str, code: str) -> None:
+    def _answer_and_close(self, status: HTTPStatus, detail: str, code: str) -> None:
         """Answer with a problem and close; an answer that has begun already is cut instead."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
@@ -148,20 +151,22 @@ class PeerProtocol(H11Protocol):
         self._set_deadline()
 
 
-class Listener:
+class SocketServer:
     """A server of one ASGI application on one socket, until it is stopped."""
 
     def __init__(
         self,
         app: ASGIApp,
-        listener: ListenerSocket,
+        listener_socket: ListenerSocket,
         headers: Mapping[str, str],
         *,
         limits: ConnectionLimits | None = None,
     ) -> None:
         """`headers` are added to every answer."""
-        self._listener = listener
-        self.connections = Connections(str(listener.path), limits or limits_of_this_process())
+        self._listener_socket = listener_socket
+        self.connections = Connections(
+            str(listener_socket.path), limits or limits_of_this_process()
+        )
         self._uvicorn = EmbeddedUvicorn(
             uvicorn.Config(
                 app,
@@ -181,14 +186,14 @@ class Listener:
 
     @property
     def path(self) -> Path:
-        return self._listener.path
+        return self._listener_socket.path
 
     async def serve(self) -> None:
         """Answer requests until `stop`, then remove the socket's file, if this process made it."""
         try:
-            await self._uvicorn.serve(sockets=[self._listener.socket])
+            await self._uvicorn.serve(sockets=[self._listener_socket.socket])
         finally:
-            self._listener.close()
+            self._listener_socket.close()
 
     async def ready(self) -> None:
         """Return once the server accepts connections."""
@@ -213,9 +218,9 @@ class EmbeddedUvicorn(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for listener in sockets or ():
+        for listening_socket in sockets or ():
             # asyncio has given the kernel ACCEPTED_AT_ONCE as backlog
-            listener.listen(KERNEL_BACKLOG)
+            listening_socket.listen(KERNEL_BACKLOG)
         await self.on_tick(0)  # once: it sets the headers of every answer
         self.listening.set()
 

@@ -227,7 +227,7 @@ async def reindex_memory(api: ApiContext) -> MemoryActionView:
 async def check_memory(api: ApiContext) -> IndexCheckView:
     """Check the whole index against what it was made of; a damaged one is made anew."""
     store = api.memory.memory_store
-    faults = await store.examine() or await store.write(index.faults)
+    faults = await store.examine() or await store.write(index.find_faults)
     return IndexCheckView(ok=not faults, faults=faults)
 
 

@@ -10,7 +10,7 @@ from daemon.api.binding import RouteRow
 from daemon.api.context import ApiContext
 from daemon.api.routine_states import check_exists
 from daemon.errors import Refused
-from daemon.tokens import estimate_tokens
+from daemon.token_estimate import estimate_tokens
 
 
 class PartView(TypedDict):

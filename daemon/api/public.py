@@ -9,14 +9,14 @@ from starlette.applications import Starlette
 
 from daemon.api.connections import ConnectionLimits
 from daemon.api.context import ApiContext
-from daemon.api.embedded_uvicorn import Listener
+from daemon.api.embedded_uvicorn import SocketServer
 from daemon.api.listener import ListenerSocket
 from daemon.api.metrics import metrics_route
 from daemon.api.webhooks import Hooks, make_hooks_application
 from daemon.errors import ConfigError, Fault
 
 
-class PublicServer(Listener):
+class PublicServer(SocketServer):
     """The TCP port of `[listen]`."""
 
     def __init__(

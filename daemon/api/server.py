@@ -16,7 +16,7 @@ from daemon.api.application import make_application, refuse_browser, route_of
 from daemon.api.binding import RouteRow, make_endpoint
 from daemon.api.connections import ConnectionLimits
 from daemon.api.context import ApiContext, LiveAccess
-from daemon.api.embedded_uvicorn import Listener
+from daemon.api.embedded_uvicorn import SocketServer
 from daemon.api.events import encode_frames
 from daemon.api.listener import ListenerSocket
 from daemon.api.openapi import is_stream
@@ -119,7 +119,7 @@ def _make_route(row: RouteRow, api: ApiContext) -> Route:
     return route_of(endpoint.method, endpoint.path, answer)
 
 
-class ApiServer(Listener):
+class ApiServer(SocketServer):
     """The control API on its socket."""
 
     def __init__(

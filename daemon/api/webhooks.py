@@ -27,7 +27,7 @@ from starlette.routing import Route
 from daemon.api.application import make_application
 from daemon.api.bodies import parse_json, read_body, refuse_lone_surrogates
 from daemon.api.connections import ConnectionLimits
-from daemon.api.embedded_uvicorn import Listener
+from daemon.api.embedded_uvicorn import SocketServer
 from daemon.api.listener import open_listener
 from daemon.api.problems import (
     InvalidRequest,
@@ -49,7 +49,7 @@ PATH = "/v1/hooks/{name}"
 MAX_ID_LENGTH = MAX_NAME_LENGTH = 256
 # Levels of lists and objects in a body: deeper ones exhaust the stack of programs that read them.
 MAX_DEPTH = 50
-# The others wait with their bodies unparsed: parsed, a body takes several times its bytes.
+# More requests wait, with their bodies unparsed: parsed, a body takes several times its bytes.
 MAX_CONCURRENT_STARTS = 8
 
 
@@ -66,26 +66,26 @@ class Hooks:
     """
     settings: LiveSettings
     secrets: Secrets
-    """Redacted in a body before it is written."""
+    """The passwords and keys that are redacted in a body before the journal gets it."""
 
 
 def make_hooks_application(hooks: Hooks) -> Starlette:
     """Return the ASGI application with the route of webhooks."""
 
-    places = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
+    concurrent_starts = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
 
     async def receive(request: Request) -> Response:
-        raw = await read_body(request)
-        async with places:
-            return await start_run(request, raw)
+        raw_body = await read_body(request)
+        async with concurrent_starts:
+            return await start_run(request, raw_body)
 
-    async def start_run(request: Request, raw: bytes) -> Response:
-        # answers and the log repeat the name; no routine has one as long, as its file has none
+    async def start_run(request: Request, raw_body: bytes) -> Response:
+        # answers and the log repeat the name; no routine has a longer one, as no file has
         name = request.path_params["name"][:MAX_NAME_LENGTH]
         sender_name = hooks.sender_of(name)
         try:
             sender = _find_sender(hooks.settings, sender_name)
-            message_id = _read_message_id(sender, request.headers, raw)
+            message_id = _read_message_id(sender, request.headers, raw_body)
         except WebhookVerificationError as error:
             log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
             return make_problem(
@@ -95,13 +95,13 @@ def make_hooks_application(hooks: Hooks) -> Starlette:
         event = request.headers.get("x-github-event", "") if is_github else ""
         if event == "ping":  # sent once, when the webhook is made
             return Response(b'{"pong":true}', media_type="application/json")
-        body = parse_json(raw)
+        body = parse_json(raw_body)
         if is_deeper(body, MAX_DEPTH):
             raise InvalidRequest(
                 f"the body is nested more than {MAX_DEPTH} levels deep",
                 HTTPStatus.UNPROCESSABLE_ENTITY,
             )
-        refuse_lone_surrogates(raw, body)
+        refuse_lone_surrogates(raw_body, body)
         if is_github:  # the body itself does not say what has happened
             body = {"event": event[:MAX_ID_LENGTH], "payload": body}
         try:
@@ -129,20 +129,22 @@ def _find_sender(settings: LiveSettings, name: str | None) -> WebhookSender | No
     return None if secret is None else WebhookSender(kind="standard", secret=secret)
 
 
-def _read_message_id(sender: WebhookSender | None, headers: Mapping[str, str], raw: bytes) -> str:
+def _read_message_id(
+    sender: WebhookSender | None, headers: Mapping[str, str], raw_body: bytes
+) -> str:
     """Return the sender's id of a message, a new one if it has none.
 
     Raises WebhookVerificationError if its signature is not valid, InvalidRequest if the id cannot
     be used.
     """
-    id_ = verify(sender, headers, raw) if sender else headers.get("webhook-id")
+    id_ = verify(sender, headers, raw_body) if sender else headers.get("webhook-id")
     message_id = id_ or new_id()
     if len(message_id) > MAX_ID_LENGTH or not message_id.isprintable():
         raise InvalidRequest(f"the id of a message is at most {MAX_ID_LENGTH} printable characters")
     return message_id
 
 
-class HookServer(Listener):
+class HookServer(SocketServer):
     """The webhook socket.
 
     Its file is open to a group, such as that of a proxy: 0660, and so is the folder where the

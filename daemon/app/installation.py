@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from daemon.definitions.config.config import Config
 from daemon.errors import ConfigError, Fault
 from daemon.models import new_id
-from daemon.sandbox.user import find_program_user, hand_over_workspace
+from daemon.sandbox.user import find_program_user, give_workspace_to_user
 from daemon.store.opening import open_database
 from daemon.system.notify import Notifier
 from daemon.telemetry.log import configure
@@ -77,7 +77,7 @@ def make_workspace(installation: Installation) -> None:
         )
         raise ConfigError(fault) from error
     if user := find_program_user(workspace):
-        hand_over_workspace(workspace, user)
+        give_workspace_to_user(workspace, user)
 
 
 def store_url(installation: Installation) -> str:

@@ -318,7 +318,7 @@ def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:
 
 
 async def _load_routines(app: App) -> FolderContents:
-    """Read the routines, log what is wrong with them, and hand them to the engine."""
+    """Read the routines, log what is wrong with them, and pass them to the engine."""
     contents = await app.reloader.load_routines()
     app.reloader.log_faults(contents.faults.values())
     await app.scheduling.engine.load(contents)

@@ -616,7 +616,7 @@ def worker(options: CommandLine) -> int:
 
 
 def once(options: CommandLine) -> int:
-    """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
+    """Run one routine in the foreground; if a daemon holds the state, that daemon runs it."""
     import asyncio
 
     from daemon.app import lifecycle

@@ -17,10 +17,10 @@ from daemon.cli.render import (
     local_now,
     one_line,
     parse_instant,
-    pluralize,
     short_id,
 )
 from daemon.durations import duration_in_words
+from daemon.plurals import pluralize
 
 
 def approvals(call: Call) -> int:

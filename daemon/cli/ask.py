@@ -18,7 +18,7 @@ from daemon.cli.call import (
     quote,
     start_command,
 )
-from daemon.cli.client import ConnectionLost, Problem, Unreachable
+from daemon.cli.client import ApiError, ConnectionLost, Unreachable
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import DIM, RED, YELLOW, humanize, one_line, short_id
 from daemon.cli.runs import find_run
@@ -81,7 +81,7 @@ def _withdraw(call: Call, body: Mapping[str, Any]) -> int:
     err.write_line()
     try:
         answer = call.client.request("POST", f"{ASK_PATH}/withdraw", message)
-    except (Problem, ConnectionLost, Unreachable) as error:
+    except (ApiError, ConnectionLost, Unreachable) as error:
         err.write_line(f"the message could not be withdrawn: {error}")
         return DETACHED
     if answer["run"] is None:
@@ -137,7 +137,7 @@ def _stop(call: Call, run: Mapping[str, Any]) -> int:
         return DETACHED
     try:
         call.client.request("POST", f"/v1/runs/{run['id']}/cancel", {})
-    except (Problem, ConnectionLost, Unreachable) as error:
+    except (ApiError, ConnectionLost, Unreachable) as error:
         err.write_line(f"run {name} could not be cancelled: {error}")
     else:
         err.write_line(

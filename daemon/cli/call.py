@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from daemon.cli.client import Client, Problem, open_first
+from daemon.cli.client import ApiError, Client, open_first
 from daemon.cli.render import stderr_stream, stdout_stream
 
 if TYPE_CHECKING:
@@ -135,12 +135,12 @@ def exit_code_of(status: str, delivery_statuses: Iterable[str]) -> int:
 
 
 def quote(text: str) -> str:
-    """Return text as part of a URL (RFC 3986); raise Problem if it is empty.
+    """Return text as part of a URL (RFC 3986); raise ApiError if it is empty.
 
     urllib.parse would cost 4 ms.
     """
     if not text:
-        raise Problem(404, {"code": "not_found", "detail": "nothing has an empty name"})
+        raise ApiError(404, {"code": "not_found", "detail": "nothing has an empty name"})
     unreserved_bytes = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
     return "".join(
         chr(byte) if byte in unreserved_bytes else f"%{byte:02X}"

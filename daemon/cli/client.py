@@ -45,7 +45,7 @@ class ConnectionLost(Exception):
     """The daemon went away in the middle of an answer."""
 
 
-class Problem(Exception):
+class ApiError(Exception):
     """The daemon answered with an error (RFC 9457): HTTP status, JSON body and its `code`."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Client:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Return the JSON answer; raise Unreachable, ConnectionLost, or Problem if refused."""
+        """Return the JSON answer; raise Unreachable, ConnectionLost, or ApiError if refused."""
         return _parse_json(self.request_text(method, path, body, headers))
 
     def request_text(
@@ -108,7 +108,7 @@ class Client:
         self.version = answer.headers.get("agentd-version", "")
         if answer.status >= 400:
             is_json = "json" in answer.headers.get("content-type", "")
-            raise Problem(answer.status, _parse_json(text) if is_json else {})
+            raise ApiError(answer.status, _parse_json(text) if is_json else {})
         return text
 
     def stream(self, path: str, on_idle: Callable[[], None] | None = None) -> Iterator[Any]:
@@ -121,7 +121,7 @@ class Client:
         try:
             answer = _HttpAnswer(connection)
             if answer.status >= 400:
-                raise Problem(answer.status, _parse_json(answer.read_body().decode()))
+                raise ApiError(answer.status, _parse_json(answer.read_body().decode()))
         except BaseException:
             connection.close()
             raise

@@ -12,10 +12,10 @@ from daemon.cli.render import (
     format_instant,
     local_now,
     one_line,
-    pluralize,
     short_id,
     shorten_home,
 )
+from daemon.plurals import pluralize
 
 
 def deliveries(call: Call) -> int:

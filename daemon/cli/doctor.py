@@ -8,7 +8,8 @@ from typing import Any
 from daemon.cli.agentd_commands import exec_agentd, with_daemon_paths
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import Unreachable
-from daemon.cli.render import BOLD, YELLOW, OutputStream, pluralize
+from daemon.cli.render import BOLD, YELLOW, OutputStream
+from daemon.plurals import pluralize
 
 
 def doctor(call: Call) -> int:

@@ -21,7 +21,7 @@ _FIXED_COLUMNS = 14
 def print_events(call: Call) -> int:
     """Print events from now on, of one routine or all, until Ctrl-C or the end of the daemon.
 
-    Returns DETACHED or UNREACHABLE. Raises Problem if there is no such routine.
+    Returns DETACHED or UNREACHABLE. Raises ApiError if there is no such routine.
     """
     if call.routine:
         # the stream of events takes any name: ask for the routine, in case of a typo

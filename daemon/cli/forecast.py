@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, Call
-from daemon.cli.render import DIM, YELLOW, format_instant, pluralize
+from daemon.cli.render import DIM, YELLOW, format_instant
 from daemon.durations import duration_in_words
+from daemon.plurals import pluralize
 
 DEFAULT_DAYS = 7
 PERCENTILES = ("p50", "p95")

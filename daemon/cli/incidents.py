@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, Call
-from daemon.cli.render import format_instant, local_now, one_line, pluralize
+from daemon.cli.render import format_instant, local_now, one_line
+from daemon.plurals import pluralize
 
 
 def list_incidents(call: Call) -> int:

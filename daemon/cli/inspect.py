@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, Call, quote
-from daemon.cli.client import Problem
+from daemon.cli.client import ApiError
 from daemon.cli.deliveries import format_delivery
 from daemon.cli.markdown import format_report
 from daemon.cli.progress import summarize_arguments
@@ -22,11 +22,11 @@ from daemon.cli.render import (
     humanize,
     one_line,
     parse_instant,
-    pluralize,
     short_id,
 )
 from daemon.cli.runs import SANDBOX_LEVELS, find_run
 from daemon.durations import duration_in_words
+from daemon.plurals import pluralize
 
 VERDICT_EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
 # The sources of messages that are not the task.
@@ -128,7 +128,7 @@ def find_ignored_gates(call: Call, run: Mapping[str, Any]) -> list[str]:
         return []
     try:
         routine = call.client.request("GET", f"/v1/routines/{quote(run['routine'])}")
-    except Problem:
+    except ApiError:
         return []
     gate = routine["definition"].get("gate") or {}
     return [key for key, value in gate.items() if value]

@@ -20,7 +20,7 @@ from daemon.cli.call import (
     Call,
     start_command,
 )
-from daemon.cli.client import ConnectionLost, Problem, Unreachable
+from daemon.cli.client import ApiError, ConnectionLost, Unreachable
 from daemon.cli.verbs import VERBS
 
 # Errors of writing to stdout: `agentctl runs > file` on a full disk, or beyond a limit.
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConnectionLost as error:
         sys.stderr.write(f"agentctl: the daemon went away before it had answered ({error})\n")
         return UNREACHABLE
-    except Problem as error:
+    except ApiError as error:
         return _report_problem(error)
     except BrokenPipeError:  # the reader has gone: `agentctl runs | head`
         _discard_output()
@@ -119,7 +119,7 @@ def _report_unreachable(error: Unreachable) -> int:
     return UNREACHABLE
 
 
-def _report_problem(error: Problem) -> int:
+def _report_problem(error: ApiError) -> int:
     if faults := error.body.get("faults"):
         sys.stderr.write("agentctl: nothing was changed, as there are faults:\n")
         for fault in faults:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
-from daemon.cli.client import ConnectionLost, Problem, Unreachable
+from daemon.cli.client import ApiError, ConnectionLost, Unreachable
 from daemon.cli.mcp_tools import (
     NOTE,
     TOOLS,
@@ -101,7 +101,7 @@ async def _answer(socket: str | None, request: CallToolRequestParams) -> CallToo
         finally:
             # the thread of a cancelled request waits for an answer until this
             call.close()
-    except (Unreachable, ConnectionLost, Problem, InvalidArgument) as error:
+    except (Unreachable, ConnectionLost, ApiError, InvalidArgument) as error:
         text = TextContent(type="text", text=describe_failure(error))
         return CallToolResult(content=[text], is_error=True)
     if has_strangers_words(answer):

@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from daemon.cli.call import Call, quote
-from daemon.cli.client import ConnectionLost, Problem, Unreachable
+from daemon.cli.client import ApiError, ConnectionLost, Unreachable
 from daemon.cli.report import find_last_report
 from daemon.cli.runs import find_run
 from daemon.cli.times import parse_time
@@ -141,7 +141,7 @@ def run_routine(call: Call) -> dict[str, Any]:
     path = f"/v1/routines/{quote(call.routine)}/run"
     try:
         run = _send(call, path, {"event": os.urandom(16).hex()})
-    except Problem as problem:
+    except ApiError as problem:
         if "run" not in problem.body:
             raise
         answer = _wait_for_end(call, problem.body["run"])
@@ -299,7 +299,7 @@ def show_report(call: Call) -> dict[str, Any]:
     run = find_last_report(call)
     if run is None:
         name = f"{call.routine} has" if call.routine else "no routine has"
-        raise Problem(404, {"code": "not_found", "detail": f"{name} reported anything yet"})
+        raise ApiError(404, {"code": "not_found", "detail": f"{name} reported anything yet"})
     keys = ("id", "routine", "status", "slot", "ended", "taint")
     return {**{name: run[name] for name in keys}, "report": _report_of(run)}
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from daemon.cli.call import DONE, NOT_SUCCEEDED, REFUSED, USAGE, Call, quote
-from daemon.cli.client import Problem
+from daemon.cli.client import ApiError
 from daemon.cli.render import (
     BOLD,
     DIM,
@@ -20,9 +20,9 @@ from daemon.cli.render import (
     format_instant,
     local_now,
     one_line,
-    pluralize,
     short_id,
 )
+from daemon.plurals import pluralize
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -217,14 +217,14 @@ def list_items(call: Call) -> int:
 
 
 def show(call: Call) -> int:
-    """Show one item in full; raise Problem (not_found) if there is none."""
+    """Show one item in full; raise ApiError (not_found) if there is none."""
     path = f"/v1/memory/search?query={quote(call.key)}&limit=50"
     for item in call.client.request("GET", path)["items"]:
         if item["key"] == call.key:
             break
     else:
         detail = f"nothing is kept under {call.key!r}; `agentctl memory list` shows what is"
-        raise Problem(404, {"code": "not_found", "detail": detail})
+        raise ApiError(404, {"code": "not_found", "detail": detail})
     if call.json:
         return call.print_json(item)
     call.out.write_line(call.out.paint(_describe_source(item, local_now()), BOLD))

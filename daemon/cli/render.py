@@ -362,10 +362,6 @@ def humanize(identifier: str) -> str:
     return identifier.replace("_", " ")
 
 
-def pluralize(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def definition_lines(value: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Return a definition as `key = value` lines of TOML, with dotted keys where it is nested."""
     lines = []

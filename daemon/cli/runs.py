@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.cli.call import DETACHED, DONE, USAGE, Call, quote
-from daemon.cli.client import ConnectionLost, Problem
+from daemon.cli.client import ApiError, ConnectionLost
 from daemon.cli.render import (
     DIM,
     format_instant,
@@ -112,27 +112,27 @@ def find_run(call: Call) -> Any:
     """Return the run that `call.run` means.
 
     That is the run with this id or end of an id, the last run of the routine of this name, or with
-    `last` the newest run of all. Raise Problem (not_found) if there is none.
+    `last` the newest run of all. Raise ApiError (not_found) if there is none.
     """
     if call.run == "last":
         runs = call.client.request("GET", "/v1/runs?limit=1")["items"]
         if not runs:
-            raise Problem(404, {"code": "not_found", "detail": "nothing has run yet"})
+            raise ApiError(404, {"code": "not_found", "detail": "nothing has run yet"})
         return call.client.request("GET", f"/v1/runs/{runs[0]['id']}")
     try:
         return call.client.request("GET", f"/v1/runs/{quote(call.run)}")
-    except Problem as problem:
+    except ApiError as problem:
         if problem.code != "not_found":
             raise
         try:
             runs = call.client.request("GET", f"/v1/runs?limit=1&routine={quote(call.run)}")[
                 "items"
             ]
-        except Problem:  # no routine has this name, either
+        except ApiError:  # no routine has this name, either
             raise problem from None
         if not runs:
             body = {"code": "not_found", "detail": f"{call.run} has never run"}
-            raise Problem(problem.status, body) from None
+            raise ApiError(problem.status, body) from None
         return call.client.request("GET", f"/v1/runs/{runs[0]['id']}")
 
 
@@ -159,7 +159,7 @@ def run_routine(call: Call) -> int:
     while run is None:
         try:
             run = _request_run(call, run_input)
-        except Problem as problem:
+        except ApiError as problem:
             run_under_way = problem.body.get("run")
             # a run under way has not been given the input, so it is not followed
             has_other_task = call.detach or call.input is not None
@@ -188,7 +188,7 @@ def run_routine(call: Call) -> int:
 
 
 def _request_run(call: Call, run_input: Mapping[str, Any]) -> Any:
-    """Ask for a run of a routine and return it; raises Problem, with the id of a run that is under
+    """Ask for a run of a routine and return it; raises ApiError, with the id of a run that is under
     way.
     """
     import os

@@ -14,12 +14,12 @@ from daemon.cli.render import (
     humanize,
     local_now,
     parse_instant,
-    pluralize,
     short_id,
 )
 from daemon.cli.routines import describe_pause, write_waiting_runs
 from daemon.cli.runs import SANDBOX_LEVELS
 from daemon.durations import duration_in_words
+from daemon.plurals import pluralize
 
 if TYPE_CHECKING:
     from typing import Any

@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from daemon.cli.call import DONE, NOT_SUCCEEDED, REFUSED, Call
-from daemon.cli.render import DIM, pluralize
+from daemon.cli.render import DIM
+from daemon.plurals import pluralize
 
 # Seconds between two checks whether a process still exists, where the system does not tell its end.
 POLL_SECONDS = 0.1

@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable
+from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ class Monitor:
 
     def follow_events(self) -> None:
         """Note the events of all runs until the daemon stops; runs in a thread of its own."""
-        with suppress(ConnectionLost, Unreachable, Problem):
+        with suppress(ConnectionLost, Unreachable, ApiError):
             for event in Client(self.socket).stream("/v1/events"):
                 self.note_event(event)
         self.is_daemon_gone = True

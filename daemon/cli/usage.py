@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, USAGE, Call
-from daemon.cli.render import DIM, YELLOW, format_instant, pluralize
+from daemon.cli.render import DIM, YELLOW, format_instant
+from daemon.plurals import pluralize
 
 GROUPINGS = ("routine", "model", "day")
 

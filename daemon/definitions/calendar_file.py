@@ -59,7 +59,7 @@ _RULE_PARTS = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "BYMONTH", "BYMONTHDAY", "B
 _TIMES = {"DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID", "EXRULE"}
 
 
-class CalendarFault(ValueError):
+class CalendarError(ValueError):
     """A calendar cannot be read, or says something that is not understood."""
 
 
@@ -281,23 +281,23 @@ def version_of_status(status: os.stat_result) -> tuple[int, ...]:
 
 
 def read_calendar(workspace: Path, path: str) -> Calendar:
-    """Return the calendar in a file of the workspace. Raises CalendarFault."""
+    """Return the calendar in a file of the workspace. Raises CalendarError."""
     try:
         # programs of agents may write into the workspace, so no link leads out of it
         with os.fdopen(open_beneath(str(workspace), path), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise CalendarFault("is no file")
+                raise CalendarError("is no file")
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise CalendarFault(f"cannot be read in the workspace: {error.strerror}") from None
+        raise CalendarError(f"cannot be read in the workspace: {error.strerror}") from None
     if len(content) > MAX_BYTES:
-        raise CalendarFault(f"is longer than the {MAX_BYTES:,} bytes that are read of a calendar")
+        raise CalendarError(f"is longer than the {MAX_BYTES:,} bytes that are read of a calendar")
     return replace(parse_calendar(content, path), version=version_of_status(status))
 
 
 def parse_calendar(content: bytes, path: str) -> Calendar:
-    """Return the calendar with this content. Raises CalendarFault with the number of the line."""
+    """Return the calendar with this content. Raises CalendarError with the number of the line."""
     events: list[CalendarEvent] = []
     moved_dates: dict[str, set[datetime]] = {}
     uids: list[str] = []
@@ -314,14 +314,14 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
             recurring += 1
             per_year += event.recurrence.count_in_first_year(event.begin.date())
         if per_year > MAX_PER_YEAR:
-            raise CalendarFault(
+            raise CalendarError(
                 f"line {begin}: more than {MAX_PER_YEAR:,} recurring events come in a year"
             )
         if len(events) == MAX_EVENTS or recurring > MAX_RECURRING:
             number, kind = (
                 (MAX_EVENTS, "") if len(events) == MAX_EVENTS else (MAX_RECURRING, "recurring ")
             )
-            raise CalendarFault(f"line {begin}: is one of more than {number:,} {kind}events")
+            raise CalendarError(f"line {begin}: is one of more than {number:,} {kind}events")
         events.append(event)
         uids.append(uid)
     for index, (uid, event) in enumerate(zip(uids, events, strict=True)):
@@ -339,7 +339,7 @@ def _split_events(content: bytes) -> Iterator[tuple[int, list[_Property]]]:
     begin, properties = 0, list[_Property]()
     for item in _read_lines(content):
         if not stack and (item.name, item.value.upper()) != ("BEGIN", "VCALENDAR"):
-            raise CalendarFault(
+            raise CalendarError(
                 f"line {item.line}: is no calendar, which has BEGIN:VCALENDAR there"
             )
         if item.name == "BEGIN":
@@ -348,7 +348,7 @@ def _split_events(content: bytes) -> Iterator[tuple[int, list[_Property]]]:
                 begin, properties = item.line, []
         elif item.name == "END":
             if item.value.upper() != stack[-1]:
-                raise CalendarFault(
+                raise CalendarError(
                     f"line {item.line}: ends a {shorten(item.value, 20)} that has not begun"
                 )
             if stack[1:] == ["VEVENT"]:
@@ -357,9 +357,9 @@ def _split_events(content: bytes) -> Iterator[tuple[int, list[_Property]]]:
         elif stack[1:] == ["VEVENT"]:
             properties.append(item)
     if stack:
-        raise CalendarFault(f"ends within a {stack[-1]}")
+        raise CalendarError(f"ends within a {stack[-1]}")
     if not content.strip():
-        raise CalendarFault("is empty")
+        raise CalendarError("is empty")
 
 
 def _read_lines(content: bytes) -> Iterator[_Property]:
@@ -377,9 +377,9 @@ def _read_lines(content: bytes) -> Iterator[_Property]:
         try:
             match = _LINE.fullmatch(b"".join(pieces).decode())
         except UnicodeDecodeError:
-            raise CalendarFault(f"line {number}: is not UTF-8 text") from None
+            raise CalendarError(f"line {number}: is not UTF-8 text") from None
         if match is None:
-            raise CalendarFault(f"line {number}: is no property of a calendar: NAME:VALUE")
+            raise CalendarError(f"line {number}: is no property of a calendar: NAME:VALUE")
         parameters = {
             name.upper(): value.strip('"') for name, value in _PARAMETER.findall(match[2])
         }
@@ -387,23 +387,23 @@ def _read_lines(content: bytes) -> Iterator[_Property]:
 
 
 def _read_event(begin: int, properties: list[_Property]) -> CalendarEvent:
-    """Return an event. Raises CalendarFault."""
+    """Return an event. Raises CalendarError."""
     times: dict[str, _Property] = {}
     for item in properties:
         if item.name in ("RRULE", "EXRULE") and (item.name in times or item.name == "EXRULE"):
-            raise CalendarFault(
+            raise CalendarError(
                 f"line {item.line}: {item.name} is not understood beside another rule"
             )
         if item.name in _TIMES:
             times.setdefault(item.name, item)
     if "DTSTART" not in times:
-        raise CalendarFault(f"line {begin}: has no DTSTART")
+        raise CalendarError(f"line {begin}: has no DTSTART")
     start, zone, is_all_day = _read_time(times["DTSTART"])
     length = _DAY if is_all_day else timedelta(0)
     if "DTEND" in times:
         end, end_zone, ends_with_day = _read_time(times["DTEND"])
         if ends_with_day != is_all_day or (zone is None) != (end_zone is None):
-            raise CalendarFault(
+            raise CalendarError(
                 f"line {times['DTEND'].line}: DTEND is of another kind than DTSTART"
             )
         difference = end - start
@@ -412,7 +412,7 @@ def _read_event(begin: int, properties: list[_Property]) -> CalendarEvent:
                 tzinfo=zone
             ).astimezone(UTC)
         if difference < timedelta(0):
-            raise CalendarFault(f"line {times['DTEND'].line}: DTEND lies before DTSTART")
+            raise CalendarError(f"line {times['DTEND'].line}: DTEND lies before DTSTART")
         length = max(length, difference)
     elif "DURATION" in times:
         length = max(length, _read_duration(times["DURATION"]))
@@ -471,8 +471,8 @@ def _find_zone(name: str) -> ZoneInfo | None:
 def _read_time(item: _Property) -> tuple[datetime, ZoneInfo | None, bool]:
     """Return a DATE or DATE-TIME by the clock of its zone, its zone, and whether it is a DATE."""
 
-    def fault(problem: str) -> CalendarFault:
-        return CalendarFault(f"line {item.line}: {item.name}: {problem}")
+    def fault(problem: str) -> CalendarError:
+        return CalendarError(f"line {item.line}: {item.name}: {problem}")
 
     is_date, zone = False, None
     if match := _DATE.fullmatch(item.value):
@@ -504,19 +504,19 @@ def _read_time(item: _Property) -> tuple[datetime, ZoneInfo | None, bool]:
 def _read_duration(item: _Property) -> timedelta:
     match = _DURATION.fullmatch(item.value)
     if match is None or not any(match.groups()):
-        raise CalendarFault(f"line {item.line}: DURATION: {shorten(item.value)} is none, like PT2H")
+        raise CalendarError(f"line {item.line}: DURATION: {shorten(item.value)} is none, like PT2H")
     weeks, days, hours, minutes, seconds = (int(number or 0) for number in match.groups())
     length = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     if length > MAX_LENGTH:
-        raise CalendarFault(f"line {item.line}: DURATION: {shorten(item.value)} is too long")
+        raise CalendarError(f"line {item.line}: DURATION: {shorten(item.value)} is too long")
     return length
 
 
 def _read_rule(item: _Property, event: CalendarEvent) -> Recurrence:
-    """Return an RRULE; COUNT is turned into the last day. Raises CalendarFault."""
+    """Return an RRULE; COUNT is turned into the last day. Raises CalendarError."""
 
-    def fault(problem: str) -> CalendarFault:
-        return CalendarFault(f"line {item.line}: RRULE: {problem}")
+    def fault(problem: str) -> CalendarError:
+        return CalendarError(f"line {item.line}: RRULE: {problem}")
 
     parts: dict[str, str] = {}
     for part in item.value.upper().rstrip(";").split(";"):

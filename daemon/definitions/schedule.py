@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.definitions import cron as crontab
 from daemon.definitions.values import format_duration
+from daemon.plurals import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -642,7 +643,7 @@ def interval_in_words(duration: timedelta) -> str:
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         count, remainder = divmod(remainder, timedelta(seconds=size))
         if count:
-            words.append(f"{count} {unit}{'s' * (count > 1)}")
+            words.append(pluralize(count, unit))
     if remainder:
         words.append(
             f"{remainder.total_seconds():g} second{'s' * (remainder.total_seconds() != 1)}"

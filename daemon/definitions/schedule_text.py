@@ -1,8 +1,8 @@
 """Read common schedules in plain words: `weekdays at 9am`, `every 2 hours`, `on the last day of the
 month`.
 
-An ambiguous text is not guessed at: it raises UnclearSchedule, which shows what can be written. A
-day without a time means 00:00, as with @daily; a time without a day means every day.
+An ambiguous text is not guessed at: it raises UnclearScheduleError, which shows what can be
+written. A day without a time means 00:00, as with @daily; a time without a day means every day.
 
 What `Schedule.words` says of a schedule that was written in words can be read here, too, and means
 the same (tests/definitions/test_schedule_text.py).
@@ -103,7 +103,7 @@ _FILE_LANDS = (
 )
 
 
-class UnclearSchedule(ValueError):
+class UnclearScheduleError(ValueError):
     """A text is not understood as a schedule, or is ambiguous."""
 
     def __init__(self, text: str, cause: str = "") -> None:
@@ -114,7 +114,7 @@ class UnclearSchedule(ValueError):
 
 
 def parse_schedule_text(text: str, zone: ZoneInfo, *, now: datetime) -> Trigger:
-    """Return the keys of a [trigger] for a schedule in words. Raises UnclearSchedule.
+    """Return the keys of a [trigger] for a schedule in words. Raises UnclearScheduleError.
 
     `zone` is for a date with a time, which has no zone of its own; `now` is what today and tomorrow
     are counted from.
@@ -124,7 +124,9 @@ def parse_schedule_text(text: str, zone: ZoneInfo, *, now: datetime) -> Trigger:
             return {"cron": cron.parse(text).expr}
         except cron.CronError:
             if len(text.split()) == 5 and "*" in text:
-                raise UnclearSchedule(text, "it looks like a crontab line, but is none") from None
+                raise UnclearScheduleError(
+                    text, "it looks like a crontab line, but is none"
+                ) from None
     words = _normalize(text)
     if re.fullmatch(r"@reboot|(?:on|at|when) (?:the )?(?:daemon )?(?:starts?|startup)", words):
         return {"on_start": True}
@@ -136,7 +138,7 @@ def parse_schedule_text(text: str, zone: ZoneInfo, *, now: datetime) -> Trigger:
         or _parse_days_and_times(words, text)
     )
     if trigger is None:
-        raise UnclearSchedule(text)
+        raise UnclearScheduleError(text)
     return trigger
 
 
@@ -161,7 +163,7 @@ def _parse_file_arrival(text: str) -> Trigger | None:
     try:
         patterns.parse(path)
     except patterns.PatternError as error:
-        raise UnclearSchedule(text, f"{match[1]} {error.problem}: {error.hint}") from None
+        raise UnclearScheduleError(text, f"{match[1]} {error.problem}: {error.hint}") from None
     return {"watch": [path]}
 
 
@@ -180,7 +182,7 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
         return None
     count = NUMBERS.index(match[1]) if match[1] in NUMBERS else int(match[1] or 1)
     if count < 1:
-        raise UnclearSchedule(text, "every 0 is no distance")
+        raise UnclearScheduleError(text, "every 0 is no distance")
     trigger: Trigger = {"every": f"{count}{UNITS[match[2]]}"}
     if match[3]:
         interval = timedelta(**{f"{match[2]}s": count})
@@ -190,7 +192,7 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
     remainder = match[4].strip()
     if minute := re.fullmatch(r"at (?:minute |:)(\d{1,2})", remainder):
         if count != 1 or match[2] != "hour" or int(minute[1]) > 59:
-            raise UnclearSchedule(text, "only every hour has a minute, which is 0-59")
+            raise UnclearScheduleError(text, "only every hour has a minute, which is 0-59")
         return {"cron": f"{int(minute[1])} * * * *"}
     hours = re.search(
         rf"\b(?:between ({_TIME}) and |from ({_TIME}) (?:to|until) |within ({_TIME})-)({_TIME})\b",
@@ -206,7 +208,7 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
     if remainder:
         days = _parse_weekdays(remainder.removeprefix("on "))
         if days is None:
-            raise UnclearSchedule(text, f"{remainder!r} goes with no such distance")
+            raise UnclearScheduleError(text, f"{remainder!r} goes with no such distance")
         trigger["active_days"] = days
     return trigger
 
@@ -229,7 +231,7 @@ def _parse_days_and_times(words: str, text: str) -> Trigger | None:
         return None
     minutes = {minute for _, minute in times}
     if len(minutes) > 1:
-        raise UnclearSchedule(text, "times at different minutes need a routine each")
+        raise UnclearScheduleError(text, "times at different minutes need a routine each")
     hours = ",".join(str(hour) for hour in sorted({hour for hour, _ in times}))
     return {"cron": f"{minutes.pop()} {hours} {days}"}
 
@@ -251,7 +253,7 @@ def _take_part_of_day(words: str) -> tuple[str, str]:
 def _parse_days(words: str, text: str, *, has_time: bool) -> str | None:
     """Return the last three fields of a crontab line; None if the words are no days."""
     if words in ("weekly", "monthly", "yearly", "every week", "every month", "every year"):
-        raise UnclearSchedule(text, "on which day?")
+        raise UnclearScheduleError(text, "on which day?")
     if words in ("daily", "every day", "each day", "everyday") or (not words and has_time):
         return "* * *"
     if match := re.fullmatch(
@@ -295,7 +297,7 @@ def _parse_dates(words: str, text: str) -> str | None:
     if re.fullmatch(rf"{_DATE}(?:{_AND}(?:the )?{_DATE})*{_OF_THE_MONTH}", words):
         days = sorted({int(number) for number in re.findall(r"\d+", words)})
         if days[-1] > 31 or days[0] < 1:
-            raise UnclearSchedule(text, "a month has the days 1 to 31")
+            raise UnclearScheduleError(text, "a month has the days 1 to 31")
         return f"{','.join(map(str, days))} * *"
     month = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
     match = re.fullmatch(
@@ -310,7 +312,7 @@ def _parse_dates(words: str, text: str) -> str | None:
     try:
         cron.parse(f"0 0 {int(day)} {number} *")
     except cron.CronError:
-        raise UnclearSchedule(text, "there is no such day") from None
+        raise UnclearScheduleError(text, "there is no such day") from None
     return f"{int(day)} {number} *"
 
 
@@ -347,14 +349,14 @@ def _parse_clock(word: str, text: str, part_of_day: str = "") -> tuple[int, int]
     hour, _, minute = word.removesuffix(suffix).partition(":")
     number, minutes = int(hour), int(minute or 0)
     if suffix and not 1 <= number <= 12:
-        raise UnclearSchedule(text, f"{word!r} is no time: am and pm go with 1 to 12")
+        raise UnclearScheduleError(text, f"{word!r} is no time: am and pm go with 1 to 12")
     if suffix:
         number = number % 12 + (12 if suffix == "pm" else 0)
     if number > 23 or minutes > 59:
-        raise UnclearSchedule(text, f"{word!r} is no time of the day")
+        raise UnclearScheduleError(text, f"{word!r} is no time of the day")
     if part_of_day and number not in (hours := PARTS_OF_DAY[part_of_day][1]):
         if suffix or word.startswith("0") or number + 12 not in hours:
-            raise UnclearSchedule(text, f"{word!r} is no time of the {part_of_day}")
+            raise UnclearScheduleError(text, f"{word!r} is no time of the {part_of_day}")
         number += 12
     return number, minutes
 
@@ -370,7 +372,7 @@ def _parse_once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
     try:
         day = datetime.fromisoformat(match[1])
     except ValueError:
-        raise UnclearSchedule(text, f"{match[1]} is no date") from None
+        raise UnclearScheduleError(text, f"{match[1]} is no date") from None
     return {"at": day.replace(hour=hour, minute=minute, tzinfo=zone)}
 
 
@@ -383,10 +385,10 @@ def _parse_today_or_tomorrow(words: str, text: str, now: datetime) -> Trigger | 
         return None
     word = match[2] or match[3]
     if word is None and not part:
-        raise UnclearSchedule(text, "at what time?")
+        raise UnclearScheduleError(text, "at what time?")
     hour, minute = _parse_clock(word, text, part) if word else (PARTS_OF_DAY[part][0], 0)
     day = now + timedelta(days=int(match[1] == "tomorrow"))
     start = day.replace(hour=hour, minute=minute, second=0, microsecond=0, fold=0)
     if start <= now:
-        raise UnclearSchedule(text, f"it is {now:%H:%M} already")
+        raise UnclearScheduleError(text, f"it is {now:%H:%M} already")
     return {"at": start}

@@ -13,6 +13,7 @@ import structlog
 
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.tables import DigestConfig
+from daemon.plurals import pluralize
 from daemon.store.history import DigestTotals, RoutineDigest
 from daemon.store.journal import Journal
 
@@ -55,13 +56,13 @@ def digest_line(totals: DigestTotals) -> str:
     """Return the totals of all routines in one line."""
     routines = totals.routines
     counts = [
-        _pluralize(sum(routine.runs for routine in routines), "check"),
+        pluralize(sum(routine.runs for routine in routines), "check"),
         f"{sum(routine.quiet for routine in routines)} quiet",
-        _pluralize(sum(routine.failures for routine in routines), "alert"),
+        pluralize(sum(routine.failures for routine in routines), "alert"),
         f"{sum(routine.missed for routine in routines)} missed",
     ]
     if totals.undelivered:
-        counts.append(f"{_pluralize(totals.undelivered, 'report')} not delivered")
+        counts.append(f"{pluralize(totals.undelivered, 'report')} not delivered")
     return ", ".join([*counts, f"${totals.dollars:.2f}"])
 
 
@@ -87,7 +88,7 @@ def digest_body(totals: DigestTotals, start: datetime, end: datetime) -> str:
 
 def _routine_line(routine: RoutineDigest) -> str:
     counts = [
-        _pluralize(number, noun)
+        pluralize(number, noun)
         for number, noun in ((routine.runs, "run"), (routine.failures, "alert"))
         if number
     ]
@@ -97,10 +98,6 @@ def _routine_line(routine: RoutineDigest) -> str:
         if number
     ]
     return f"{routine.routine}: {', '.join(counts)}"
-
-
-def _pluralize(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class Digest:

@@ -5,7 +5,7 @@ The index is derived from the tables: `rebuild_some` makes a lost one again.
 Theory of operation. The index holds no text (contentless FTS5), so deleting a row takes exactly the
 words that the row was inserted with. These words are made again from the tables, hence two rules:
 segments and their neighbours are removed from the index *before* a segment is changed or deleted;
-and when tokens.VERSION has changed, everything is indexed again.
+and when WORDS_VERSION has changed, everything is indexed again.
 
 A segment is found by its own words (body), and with a lower weight by the words of the two segments
 before it and the two after it, as a reply seldom repeats the question. Two kinds of neighbours do
@@ -27,20 +27,20 @@ from typing import NamedTuple
 from daemon.errors import StoreDamaged
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
+from daemon.memory.fulltext.words import WORDS_VERSION, text_for_index
 from daemon.memory.segments import GOAL_SPEAKER, SOURCES_OF_NEW_GOALS
 from daemon.store.connection import Connection
 from daemon.store.rows import from_microseconds
-from daemon.tokens import VERSION, text_for_index
 
 _NEIGHBOURS = 2
 # Characters up to which a text is context of its neighbours.
 _CONTEXT_CHARACTERS = 400
 
-_STATE = "memory.index"
+_STATE_KEY = "memory.index"
 # Segments or items per transaction: about 50 ms.
 _BATCH = 500
-# Segments, and items, that `probe` searches for.
-_PROBES = 24
+# Segments, and items, that `search_samples` searches for.
+_SAMPLES = 24
 
 # English whatever the locale, unlike strftime's.
 _MONTHS = (
@@ -61,32 +61,35 @@ class IndexedSegment(NamedTuple):
 
 
 class State(NamedTuple):
-    """The progress of the index: runs with ids above `low` and up to `high` are not indexed yet,
-    and items likewise.
+    """The progress of the index: runs with ids above `low_run` and up to `high_run` are not
+    indexed yet, and items likewise. Texts that came after the rebuild began are indexed at once.
     """
 
     version: int = 0
-    low: int = 0
-    high: int = 0
+    low_run: int = 0
+    high_run: int = 0
     low_item: int = 0
     high_item: int = 0
 
     @property
     def is_complete(self) -> bool:
-        return self.version == VERSION and self.low >= self.high and self.low_item >= self.high_item
+        holds_all = self.low_run >= self.high_run and self.low_item >= self.high_item
+        return self.version == WORDS_VERSION and holds_all
 
     def holds_run(self, run: int) -> bool:
         """Tell whether the segments of a run, by its id in memory, are indexed already."""
-        return not self.low < run <= self.high
+        return not self.low_run < run <= self.high_run
 
     def holds_item(self, id_: int) -> bool:
         """Tell whether an item is indexed already, unless its `indexed` is 0."""
         return not self.low_item < id_ <= self.high_item
 
 
-def add_texts(connection: Connection, texts: Sequence[IndexedSegment], ids: Container[int]) -> None:
-    """Index the segments with these ids; `texts` are all segments of their run."""
-    _insert(connection, documents(texts, ids))
+def add_segments_of_run(
+    connection: Connection, segments: Sequence[IndexedSegment], ids: Container[int]
+) -> None:
+    """Index the segments with these ids; `segments` are all segments of their run."""
+    _insert(connection, documents(segments, ids))
 
 
 def _add_run(connection: Connection, run: int) -> None:
@@ -122,7 +125,7 @@ def remove_item(connection: Connection, id_: int, key: str, text: str, updated: 
 
 def state(connection: Connection) -> State:
     """Return the progress of the index. Raises StoreDamaged if its record cannot be read."""
-    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE_KEY,)).fetchone()
     try:
         return State(*json.loads(row[0])) if row else State()
     except (ValueError, TypeError) as error:
@@ -132,16 +135,16 @@ def state(connection: Connection) -> State:
 def _store_state(connection: Connection, value: State) -> None:
     connection.execute(
         "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (_STATE, json.dumps(value)),
+        (_STATE_KEY, json.dumps(value)),
     )
 
 
-def begin(connection: Connection) -> bool:
-    """Empty an index of another tokens.VERSION; return whether texts are left to index.
+def clear_if_outdated(connection: Connection) -> bool:
+    """Empty the index if it is of another WORDS_VERSION; return whether texts are left to index.
 
     Comes before any other write: the words of another version cannot be deleted by this one.
     """
-    if state(connection).version != VERSION:
+    if state(connection).version != WORDS_VERSION:
         fulltext.of(connection).clear(connection)
         _store_state(connection, _empty_state(connection))
     return not state(connection).is_complete
@@ -158,7 +161,7 @@ def renew(connection: Connection) -> None:
 def _empty_state(connection: Connection) -> State:
     (run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
     (item,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_item").fetchone()
-    return State(VERSION, 0, run, 0, item)
+    return State(WORDS_VERSION, 0, run, 0, item)
 
 
 def rebuild_some(connection: Connection) -> bool:
@@ -167,12 +170,12 @@ def rebuild_some(connection: Connection) -> bool:
     A batch is short, as the journal shares the connection and waits for it; other writes may come
     between two batches.
     """
-    begin(connection)
+    clear_if_outdated(connection)
     progress = state(connection)
     if progress.low_item < progress.high_item:
         progress = progress._replace(low_item=_index_items(connection, progress))
-    elif progress.low < progress.high:
-        progress = progress._replace(low=_index_runs(connection, progress))
+    elif progress.low_run < progress.high_run:
+        progress = progress._replace(low_run=_index_runs(connection, progress))
     else:
         return True
     _store_state(connection, progress)
@@ -195,7 +198,7 @@ def _index_runs(connection: Connection, progress: State) -> int:
     indexed_segments = 0
     runs = connection.execute(
         "SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id",
-        (progress.low, progress.high),
+        (progress.low_run, progress.high_run),
     )
     for (run,) in runs:
         _add_run(connection, run)
@@ -205,7 +208,7 @@ def _index_runs(connection: Connection, progress: State) -> int:
         indexed_segments += count
         if indexed_segments >= _BATCH:
             return int(run)
-    return progress.high
+    return progress.high_run
 
 
 def merge_some(connection: Connection, is_first: bool) -> bool:
@@ -219,20 +222,24 @@ def compact(connection: Connection) -> None:
 
 
 def check(connection: Connection) -> None:
-    """Run the own check of the index, which reads all of it; raises an error if it is damaged."""
+    """Run the database's own check of the index, which reads all of it; raises an error if it is
+    damaged.
+    """
     fulltext.of(connection).check(connection)
     check_newest(connection)
 
 
-def faults(connection: Connection) -> list[str]:
-    """Return the faults of the index, by its own check and its number of texts; reads all of it."""
+def find_faults(connection: Connection) -> list[str]:
+    """Return the faults of the index, by the database's check and its number of texts; reads all
+    of it.
+    """
     progress = state(connection)
     indexed_count = fulltext.of(connection).check(connection)
     (text_count,) = connection.execute(
         "SELECT (SELECT count(*) FROM memory_item WHERE indexed = 1 AND NOT (id > ? AND id <= ?)) + "  # noqa: E501
         "(SELECT count(*) FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND "
         "memory_run <= ?))",
-        (progress.low_item, progress.high_item, progress.low, progress.high),
+        (progress.low_item, progress.high_item, progress.low_run, progress.high_run),
     ).fetchone()
     return (
         []
@@ -241,7 +248,7 @@ def faults(connection: Connection) -> list[str]:
     )
 
 
-def probe(connection: Connection) -> list[str]:
+def search_samples(connection: Connection) -> list[str]:
     """Search the index for some texts by their own words, and return its faults; takes the same
     time in a store of any size.
     """
@@ -249,18 +256,18 @@ def probe(connection: Connection) -> list[str]:
     fulltext.of(connection).check_size(connection)
     low, high = connection.execute("SELECT min(id), max(id) FROM memory_segment").fetchone()
     rows: list[tuple[int, int, str]] = []
-    for step in range(_PROBES if high else 0):
+    for step in range(_SAMPLES if high else 0):
         rows += connection.execute(
             (
                 "SELECT id, memory_run, text FROM memory_segment WHERE id >= ? AND superseded IS "
                 "NULL ORDER BY id LIMIT 1"
             ),
-            (low + (high - low) * step // _PROBES,),
+            (low + (high - low) * step // _SAMPLES,),
         )
     texts = {id_: text for id_, run, text in rows if progress.holds_run(run)}
     items = connection.execute(
         "SELECT -id, id, text FROM memory_item WHERE indexed = 1 ORDER BY id DESC LIMIT ?",
-        (_PROBES,),
+        (_SAMPLES,),
     )
     texts |= {id_: text for id_, item, text in items if progress.holds_item(item)}
     missing_ids = [id_ for id_, text in texts.items() if not _holds(connection, id_, text)]
@@ -274,8 +281,8 @@ def probe(connection: Connection) -> list[str]:
 def check_newest(connection: Connection) -> None:
     """Raise StoreDamaged if the index does not know the newest text by its own words.
 
-    A question that finds nothing asks this: of an index whose record of its parts is cut short,
-    SQLite finds nothing, without an error.
+    Called when a search found nothing: in an index whose record of its parts is cut short, SQLite
+    finds nothing, and reports no error.
     """
     row = connection.execute(
         "SELECT id, memory_run, text FROM memory_segment WHERE superseded IS NULL"
@@ -373,13 +380,15 @@ def _date(at: int) -> str:
 @lru_cache(maxsize=64)
 def _date_words(day: date) -> str:
     """Return the words for a day in English and Chinese."""
-    month, weekday, chinese = (
+    month, weekday, chinese_weekday = (
         _MONTHS[day.month - 1],
         _DAYS[day.weekday()],
         "一二三四五六日"[day.weekday()],
     )
     numbers = f"{day:%Y-%m-%d} {day.day} {day.month}"
-    return text_for_index(f"{numbers} {month} {month[:3]} {weekday} 周{chinese} 星期{chinese}")
+    return text_for_index(
+        f"{numbers} {month} {month[:3]} {weekday} 周{chinese_weekday} 星期{chinese_weekday}"
+    )
 
 
 def _insert(connection: Connection, rows: Iterable[Document]) -> None:

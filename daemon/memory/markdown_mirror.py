@@ -46,10 +46,10 @@ DEBOUNCE = 1.0
 # A larger file is no list of items.
 _MAX_BYTES = 4_000_000
 
-_STATE = "memory.mirror"
+_BASE_KEY = "memory.mirror"
 # The digests of the texts of the latest attempt to write the file: if the daemon dies before it has
 # stored them as the base, what the file holds is still known to be no edit.
-_UNFINISHED_WRITE = "memory.mirror.writing"
+_UNFINISHED_WRITE_KEY = "memory.mirror.writing"
 _HEAD = """\
 # Memory
 
@@ -259,9 +259,9 @@ class Mirror:
         An edit that cannot be stored raises Refused, and the file stays as it is.
         """
         text, version, is_written_by_owner = await asyncio.to_thread(self._read)
-        base: dict[str, str] = json.loads(await self._key_values.get(_STATE) or "{}")
+        base: dict[str, str] = json.loads(await self._key_values.get(_BASE_KEY) or "{}")
         unfinished_write: dict[str, str] = json.loads(
-            await self._key_values.get(_UNFINISHED_WRITE) or "{}"
+            await self._key_values.get(_UNFINISHED_WRITE_KEY) or "{}"
         )
         if text is not None:
             changes = merge(parse(text), base, await self._items(), self._clock(), unfinished_write)
@@ -270,13 +270,13 @@ class Mirror:
         new_text = render(items)
         digests = {key: digest(item.content) for key, item in items.items()}
         if new_text != text and digests != unfinished_write:
-            await self._key_values.put(_UNFINISHED_WRITE, json.dumps(digests))
+            await self._key_values.put(_UNFINISHED_WRITE_KEY, json.dumps(digests))
         if new_text != text and not await asyncio.to_thread(self._write, new_text, version):
             # a person saved an edit since the file was read: store that edit first
             await self.sync()
             return
         if digests != base:
-            await self._key_values.put(_STATE, json.dumps(digests))
+            await self._key_values.put(_BASE_KEY, json.dumps(digests))
 
     async def _apply(self, changes: Merge, *, is_written_by_owner: bool) -> None:
         items = await self._items()

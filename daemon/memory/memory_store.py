@@ -57,7 +57,7 @@ class MemoryStore:
         """Prepare the index for writing, before any other transaction; `refresh` indexes the
         missing texts.
         """
-        if await self.write(index.begin):
+        if await self.write(index.clear_if_outdated):
             self.is_incomplete.set()
 
     async def read(self, work: Work[T]) -> T:
@@ -135,9 +135,9 @@ class MemoryStore:
     async def examine(self) -> list[str]:
         """Check the index, a small one completely, and rebuild a damaged one; return the faults."""
         renewals_before = self._renewals
-        faults = await self.read(index.probe)
+        faults = await self.read(index.search_samples)
         if not faults and await self.read(_is_small):
-            faults = await self.write(index.faults)
+            faults = await self.write(index.find_faults)
         if faults:
             log.warning("memory.index_damaged", error="; ".join(faults))
             await self.renew()

@@ -36,10 +36,10 @@ from itertools import groupby
 from math import inf, log
 from typing import NamedTuple
 
-from daemon import tokens
 from daemon.errors import NotFound
 from daemon.memory import fulltext, index, vectors
 from daemon.memory.answer_shapes import make_answer_test
+from daemon.memory.fulltext.words import Query, query_of, words_of
 from daemon.memory.rows import (
     ITEM_ITERATION,
     Text,
@@ -54,6 +54,7 @@ from daemon.memory.times import TimeSpan, find_time_span
 from daemon.models import Anchor, ExpandedContext, MemoryChunk, SegmentType
 from daemon.store.connection import Connection
 from daemon.store.rows import clean, from_microseconds, to_microseconds
+from daemon.token_estimate import estimate_tokens
 
 # Terms of a question that are looked for: a whole prompt may be the question, and its frequent
 # words cost time and find nothing. Chinese has more terms, as two of its pairs are about a word.
@@ -168,8 +169,8 @@ def search(
     ids_within = _ids_within(connection, time_span) if time_span else None
     # with texts of that time, its words are none of the answer: the "9" of "9 days ago"
     other_words = question.replace(time_span.words, " ", 1) if time_span and ids_within else ""
-    query = tokens.query_of(question)
-    looked_for = tokens.query_of(other_words).terms or query.terms
+    query = query_of(question)
+    looked_for = query_of(other_words).terms or query.terms
     is_searchable = looked_for and limit > 0
     scores = (
         _propose(connection, looked_for, max(POOL, 2 * limit), ids_within) if is_searchable else {}
@@ -363,7 +364,7 @@ class _Candidates:
 
 def _make_scorer(
     question: str,
-    query: tokens.Query,
+    query: Query,
     key: str,
     scores: dict[int, float],
     candidates: list[Text],
@@ -454,14 +455,10 @@ def _add_cosines(hits: list[RecallHit], cosines: Mapping[int, float]) -> list[Re
     return scored_hits
 
 
-def _find_named(query: tokens.Query, candidates: Iterable[Text]) -> set[str]:
+def _find_named(query: Query, candidates: Iterable[Text]) -> set[str]:
     """Return the speakers and routines whose full name is in the question."""
     names = {name for text in candidates for name in (text.speaker, text.source) if name}
-    return {
-        name
-        for name in names
-        if (name_words := tokens.words_of(name)) and name_words <= query.words
-    }
+    return {name for name in names if (name_words := words_of(name)) and name_words <= query.words}
 
 
 def _select(
@@ -580,7 +577,7 @@ def excerpt(
     if (item := _best_item_below(hits)) and not _is_said_by(texts.values(), item):
         hit_texts[item.id] = texts[item.id] = item
     lines: dict[int, str] = {}
-    remaining = budget - tokens.estimate_tokens(_fence(()))
+    remaining = budget - estimate_tokens(_fence(()))
     for id_, text in hit_texts.items():
         neighbours = [
             neighbour
@@ -596,8 +593,8 @@ def excerpt(
                 for line_id in line_ids
                 if line_id not in lines
             }
-            cost = tokens.estimate_tokens(_heading(text, tainted=True)) + sum(
-                map(tokens.estimate_tokens, new_lines.values())
+            cost = estimate_tokens(_heading(text, tainted=True)) + sum(
+                map(estimate_tokens, new_lines.values())
             )
             if cost <= remaining:
                 lines |= new_lines
@@ -622,8 +619,8 @@ def _best_item_below(hits: Sequence[RecallHit]) -> Text | None:
 
 def _is_said_by(texts: Iterable[Text], item: Text) -> bool:
     """Tell whether one of the texts holds all words of an item."""
-    item_words = tokens.words_of(item.text)
-    return any(item_words <= tokens.words_of(text.text) for text in texts)
+    item_words = words_of(item.text)
+    return any(item_words <= words_of(text.text) for text in texts)
 
 
 def _group_adjacent(texts: Sequence[Text]) -> list[list[Text]]:

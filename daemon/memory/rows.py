@@ -376,7 +376,7 @@ def put_run(
         for id_ in folding.find_representatives(connection, successors):
             del successors[id_]
         _supersede(connection, successors)
-        index.add_texts(
+        index.add_segments_of_run(
             connection,
             [
                 IndexedSegment(id_, part.at, part.speaker, routine, part.text)

@@ -15,7 +15,9 @@ def counts(connection: Connection) -> Json:
 
     state = index.state(connection)
     (last_run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
-    progress = {} if state.is_complete else {"runs": state.low, "of": max(state.high, last_run)}
+    progress = (
+        {} if state.is_complete else {"runs": state.low_run, "of": max(state.high_run, last_run)}
+    )
     return {
         "items": dict(
             connection.execute("SELECT category, count(*) FROM memory_item GROUP BY category")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daemon.models import Json, Verdict
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import Rule
 from daemon.policy.requests import analyze_call
@@ -47,7 +47,7 @@ def explain(
     rules = [rule for rule in policy.rules if rule.is_for(tool, routine)]
     try:
         parts = analyze_call(tool, arguments, policy.reach, rules).parts
-    except RejectedCall:
+    except CallRejected:
         return Explanation(verdict=verdict)
     explained_parts = (
         ExplainedPart(

@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any
 
 from daemon.policy.grammars import Grammar
-from daemon.policy.lexer import RejectedCall, Word
+from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.options import ParsedArguments, ParsedCommand, Program, option_table
 from daemon.policy.tables import load_table, program_fields_of
 
@@ -32,12 +32,12 @@ _RAW_FIELD = re.compile(r"(?:^|[%(*:-])\*?(?:raw|signature)\b")
 def _check_branch_or_tag(arguments: ParsedArguments) -> None:
     for name, value in arguments.options:
         if name in ("--format", "--sort") and _RAW_FIELD.search(value or ""):
-            raise RejectedCall(
+            raise CallRejected(
                 f"{arguments.name} {name}={value} may show a file without its name",
                 "use other fields",
             )
     if arguments.operands and not arguments.has("--list", "-l"):
-        raise RejectedCall(
+        raise CallRejected(
             f"{arguments.name} {arguments.operands[0].text} would change a branch or tag",
             "add --list",
         )
@@ -46,7 +46,7 @@ def _check_branch_or_tag(arguments: ParsedArguments) -> None:
 def _check_show(arguments: ParsedArguments) -> None:
     for name in ("--all", "--branches", "--tags", "--remotes", "-g", "--walk-reflogs"):
         if arguments.has(name):
-            raise RejectedCall(
+            raise CallRejected(
                 f"git show {name} may show a file without its name",
                 "name the commits, or use git log -p",
             )
@@ -54,7 +54,7 @@ def _check_show(arguments: ParsedArguments) -> None:
 
 def _check_stash(arguments: ParsedArguments) -> None:
     if arguments.operands[0].text != "list":
-        raise RejectedCall(
+        raise CallRejected(
             "git stash without list would change the work tree", "write git stash list"
         )
 
@@ -96,7 +96,7 @@ _SYNOPSIS = (
 
 
 def _split_subcommand(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
-    """Return the sub-command, and the words that are for it; raise RejectedCall for what may change
+    """Return the sub-command, and the words that are for it; raise CallRejected for what may change
     something.
     """
     remaining = list(words[1:])
@@ -105,7 +105,7 @@ def _split_subcommand(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
     program = subcommands().get(remaining[0].text) if remaining else None
     if program is None:
         command = f"git {remaining[0].text}" if remaining else "git alone"
-        raise RejectedCall(
+        raise CallRejected(
             f"{command} is not known here to change nothing", f"git takes {_SYNOPSIS}"
         )
     return program, remaining
@@ -140,7 +140,7 @@ def make_command_line(
     that must not be shown.
 
     `is_path` tells whether an operand stands for files of the work tree; `denied_patterns` are
-    relative to the work tree, as globs.py has them. Raises RejectedCall for a command that might
+    relative to the work tree, as globs.py has them. Raises CallRejected for a command that might
     show files of these patterns, and for an operand that is no plain revision.
     """
     if len(words) == 2 and words[1].text == "--version":
@@ -180,14 +180,14 @@ def make_command_line(
     if not arguments.has("-g", "--walk-reflogs"):
         revisions = [_make_unambiguous(name, operand) for operand in revisions]
     elif any(not _REVISION.fullmatch(operand) for operand in revisions):
-        raise RejectedCall(
+        raise CallRejected(
             f"{name} --walk-reflogs takes the names of branches only", "write git log -g BRANCH"
         )
     if name == "git shortlog" and not revisions:
         # else it would read a log from standard input, there being no terminal
         revisions = ["HEAD"]
     if name == "git blame" and len(paths) != 1:
-        raise RejectedCall("git blame takes one file", "write git blame [REVISION] -- FILE")
+        raise CallRejected("git blame takes one file", "write git blame [REVISION] -- FILE")
     if name == "git describe":
         return ("git", "describe", *options, *revisions)
 
@@ -195,7 +195,7 @@ def make_command_line(
         {operand for pattern in denied_patterns for operand in _exclusion_pathspecs(pattern)}
     )
     if exclusions and name == "git blame" and arguments.has("-C"):
-        raise RejectedCall("git blame -C searches files that must not be shown", "leave out -C")
+        raise CallRejected("git blame -C searches files that must not be shown", "leave out -C")
     if exclusions and _shows_files(name, arguments):
         if arguments.has("--follow"):
             if (
@@ -206,7 +206,7 @@ def make_command_line(
                     "git log --follow may show a file from when it had a name that must not be "
                     "shown"
                 )
-                raise RejectedCall(
+                raise CallRejected(
                     problem,
                     "leave out --follow, or show names and numbers only: --stat, --name-status",
                 )
@@ -273,7 +273,7 @@ def _joined_options(arguments: ParsedArguments) -> Iterator[str]:
         elif value:
             yield name + value
         else:
-            raise RejectedCall(f"{arguments.name} {name} lacks its value", f"write {name}VALUE")
+            raise CallRejected(f"{arguments.name} {name} lacks its value", f"write {name}VALUE")
 
 
 # The name of a branch, tag or commit, what it was at some time, and which of its ancestors.
@@ -299,7 +299,7 @@ def _make_unambiguous(name: str, operand: str) -> str:
                 if name == "git diff"
                 else "write git show REVISION:PATH"
             )
-            raise RejectedCall(f"{name} does not take {operand} here", instead)
+            raise CallRejected(f"{name} does not take {operand} here", instead)
         return f"{parts[1]}^{{commit}}:{parts[2]}"
     if parts := _RANGE.fullmatch(operand):
         if all(not side or _REVISION.fullmatch(side) for side in (parts[1], parts[3])):
@@ -307,7 +307,7 @@ def _make_unambiguous(name: str, operand: str) -> str:
     elif (parts := _REVISION_AND_PARENTS.fullmatch(operand)) and _REVISION.fullmatch(parts[2]):
         return f"{parts[1]}{parts[2]}^{{commit}}{parts[3] or ''}"
     problem = f"{name}: {operand} is neither a plain revision nor a file that is there"
-    raise RejectedCall(
+    raise CallRejected(
         problem, "write names or ids of commits, with ~N ^N @{N} or .. between; files go behind --"
     )
 
@@ -324,10 +324,10 @@ def _takes_revision_path(arguments: ParsedArguments, index: int) -> bool:
 def _path_in(operand: str, *, in_revision: bool) -> str:
     """Return the path that an operand names, taken for a path: a revision is then a file that does
     not exist. With `in_revision` it is that of REVISION:PATH, empty for a revision's root folder.
-    Raises RejectedCall for `:…`.
+    Raises CallRejected for `:…`.
     """
     if operand.startswith(":"):
-        raise RejectedCall(
+        raise CallRejected(
             f"git: {operand} is not read here", "write plain paths, relative to the workspace"
         )
     parts = _FILE_OF_REVISION.fullmatch(operand) if in_revision else None

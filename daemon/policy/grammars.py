@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from daemon.policy.lexer import RejectedCall, Word
+from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.options import KINDS, ParsedCommand
 from daemon.policy.tables import load_table, word_list
 
@@ -19,7 +19,7 @@ class Grammar:
 
     name: str
     read: Callable[[Sequence[Word]], ParsedCommand] = field(repr=False)
-    """Returns what the program would do with the words, its own name first; raises RejectedCall if
+    """Returns what the program would do with the words, its own name first; raises CallRejected if
     that may do harm.
     """
     success_codes: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ def _argv(words: Sequence[Word]) -> tuple[str, ...]:
 def _refuse_globs(name: str, words: Sequence[Word]) -> None:
     for word in words:
         if word.pattern:
-            raise RejectedCall(
+            raise CallRejected(
                 f"{name}: {word.text} would be replaced by file names here",
                 "put the pattern in single quotes",
             )
@@ -59,7 +59,7 @@ def _parse_test(words: Sequence[Word]) -> ParsedCommand:
     name = words[0].text
     inner = list(words[1:])
     if name == "[" and (not inner or inner.pop().text != "]"):
-        raise RejectedCall("[ lacks its ]", "write [ -f FILE ]")
+        raise CallRejected("[ lacks its ]", "write [ -f FILE ]")
     _refuse_globs(name, inner)
     on_files, between_files = word_list("test", "on_files"), word_list("test", "between_files")
     operators = on_files | between_files | word_list("test", "others")
@@ -72,7 +72,7 @@ def _parse_test(words: Sequence[Word]) -> ParsedCommand:
         elif {before, after} & word_list("test", "between_numbers") and not re.fullmatch(
             r"[+-]?\d+", word.text
         ):
-            raise RejectedCall(
+            raise CallRejected(
                 f"{name}: {word.text} is no whole number", "compare words with = and !="
             )
         elif (
@@ -80,7 +80,7 @@ def _parse_test(words: Sequence[Word]) -> ParsedCommand:
             and word.text not in operators
             and before not in ("=", "==", "!=", "-n", "-z")
         ):
-            raise RejectedCall(
+            raise CallRejected(
                 f"{name} {word.text} is not known here", "use -f -d -e -s -r -n -z = != -eq -lt …"
             )
     return ParsedCommand(_argv(words), files=tuple(files))
@@ -117,21 +117,21 @@ def _parse_find(words: Sequence[Word]) -> ParsedCommand:
             continue
         newer = _FIND_NEWER.fullmatch(text)
         if not (newer or text in tests_with_value):
-            raise RejectedCall(
+            raise CallRejected(
                 f"find {text} is not known here to change nothing", f"find takes {_FIND_SYNOPSIS}"
             )
         if index == len(words):
-            raise RejectedCall(f"find {text} lacks its value", f"write find {text} VALUE")
+            raise CallRejected(f"find {text} lacks its value", f"write find {text} VALUE")
         value = words[index].text
         index += 1
         if text in file_tests or (newer and newer[2] != "t"):
             files.append(value)
         elif newer and not KINDS["DATE"].fullmatch(value):
-            raise RejectedCall(f"find {text} {value} would read a file", "write a date without TZ=")
+            raise CallRejected(f"find {text} {value} would read a file", "write a date without TZ=")
         elif text in number_tests and not re.fullmatch(r"[+-]?\d{1,12}", value):
-            raise RejectedCall(f"find {text} {value}: expected a number", f"write find {text} 1")
+            raise CallRejected(f"find {text} {value}: expected a number", f"write find {text} 1")
         elif text == "-printf" and _WIDE_FIELD.search(value):
-            raise RejectedCall(
+            raise CallRejected(
                 "find -printf with so wide a field would flood the output", "give a smaller width"
             )
     return ParsedCommand(_argv(words), files=tuple(files))
@@ -158,7 +158,7 @@ def _parse_sed(words: Sequence[Word]) -> ParsedCommand:
             scripts.append(words[at].text)
             at += 1
         elif text.startswith("-") and text != "-":
-            raise RejectedCall(
+            raise CallRejected(
                 f"sed {text} is not known here to change nothing", f"sed takes {_SED_SYNOPSIS}"
             )
         else:
@@ -168,7 +168,7 @@ def _parse_sed(words: Sequence[Word]) -> ParsedCommand:
         scripts, operands = operands[:1], operands[1:]
     files = [text for text in operands if text != "-"]
     if not silent or not scripts or not all(_SED_PRINT.fullmatch(script) for script in scripts):
-        raise RejectedCall(
+        raise CallRejected(
             "sed can write and run, so only printing lines is allowed", f"sed takes {_SED_SYNOPSIS}"
         )
     return ParsedCommand(_argv(words), files=tuple(files), stdin=files != operands or not files)
@@ -185,7 +185,7 @@ _PS_SYNOPSIS = (
 
 
 def _parse_ps(words: Sequence[Word]) -> ParsedCommand:
-    """Read the three dialects of ps, and hand it words that it can read in one way only.
+    """Read the three dialects of ps, and pass it words that it can read in one way only.
 
     When a word is wrong in one dialect, ps reads all words again as BSD options, in which any stray
     e shows the environment of processes: `ps -fe -H -T` does. So -e becomes its synonym -A, and
@@ -216,7 +216,7 @@ def _parse_ps(words: Sequence[Word]) -> ParsedCommand:
             raise _ps_unknown(text)
     index = argv.index("-C") if "-C" in argv else 0
     if index and not all(word.startswith("--") for word in (*argv[1:index], *argv[index + 2 :])):
-        raise RejectedCall(
+        raise CallRejected(
             "ps -C goes with --format, --sort and the like only", "write ps -C NAME -o pid,args"
         )
     return ParsedCommand(tuple(argv))
@@ -259,22 +259,22 @@ def _check_ps_fields(text: str) -> str:
     for field_text in re.split(r"[, ]+", text):
         match = re.fullmatch(r"[+-]?([%\w]*)(?::\d+)?(?:=.*)?", field_text)
         if field_text and (not match or match[1] not in word_list("ps", "fields")):
-            raise RejectedCall(
+            raise CallRejected(
                 f"ps: {field_text} is not a field that is known here",
                 "use pid,ppid,user,pcpu,pmem,comm,args",
             )
     return text
 
 
-def _ps_unknown(text: str) -> RejectedCall:
-    return RejectedCall(
+def _ps_unknown(text: str) -> CallRejected:
+    return CallRejected(
         f"ps {text} is not known here to show no environments", f"ps takes {_PS_SYNOPSIS}"
     )
 
 
 def _take_value(remaining: list[str], option: str) -> str:
     if not remaining:
-        raise RejectedCall(f"{option} lacks its value", f"write {option} VALUE")
+        raise CallRejected(f"{option} lacks its value", f"write {option} VALUE")
     return remaining.pop(0)
 
 
@@ -289,7 +289,7 @@ def _parse_ip(words: Sequence[Word]) -> ParsedCommand:
     remaining = [word.text for word in words[1:]]
     while remaining and remaining[0].startswith("-"):
         if remaining.pop(0) not in word_list("ip", "options"):
-            raise RejectedCall(
+            raise CallRejected(
                 "ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}"
             )
     # of a link it would mean `set`
@@ -300,12 +300,12 @@ def _parse_ip(words: Sequence[Word]) -> ParsedCommand:
         or remaining.pop(0) not in word_list("ip", "objects")
         or (remaining and remaining.pop(0) not in word_list("ip", "verbs"))
     ):
-        raise RejectedCall(
+        raise CallRejected(
             "ip shows addresses, routes and links here, and changes nothing",
             f"ip takes {_IP_SYNOPSIS}",
         )
     if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in remaining):
-        raise RejectedCall("ip: this selection is not known here", f"ip takes {_IP_SYNOPSIS}")
+        raise CallRejected("ip: this selection is not known here", f"ip takes {_IP_SYNOPSIS}")
     return ParsedCommand(_argv(words))
 
 

@@ -31,7 +31,7 @@ MAX_WORDS = 500  # of a line; each may be a path whose links are followed
 MAX_PIPED = 20  # programs that run at the same time, each with its own limit of memory
 
 
-class RejectedCall(ValueError):
+class CallRejected(ValueError):
     """What a call would do cannot be told, or it is nothing that we run; `instead` says how to
     rewrite it.
     """
@@ -95,11 +95,11 @@ class Pipeline:
 
 
 def parse_line(line: str) -> tuple[Pipeline, ...]:
-    """Return the pipelines of a line; raise RejectedCall if bash might do anything but run these
+    """Return the pipelines of a line; raise CallRejected if bash might do anything but run these
     words.
     """
     if len(line) > MAX_LINE:
-        raise RejectedCall(
+        raise CallRejected(
             f"the line is longer than {MAX_LINE} characters", "split it into several calls"
         )
     _refuse_invisible(line)
@@ -123,7 +123,7 @@ def _refuse_invisible(line: str) -> None:
             continue
         category = unicodedata.category(char)
         if category[0] in "CZ" or _HIDDEN.match(char):
-            raise RejectedCall(
+            raise CallRejected(
                 f"the line holds {_describe_char(char)}, which is invisible or no plain space",
                 "write plain spaces and newlines between words",
             )
@@ -153,7 +153,7 @@ def _refuse_lookalikes(text: str) -> None:
             unicodedata.normalize("NFKC", char)[0] <= "~"
             or unicodedata.category(char) in _DECEPTIVE
         ):
-            raise RejectedCall(
+            raise CallRejected(
                 f"the line holds {_describe_char(char)} outside quotes",
                 "write the ASCII character, or quote it",
             )
@@ -161,7 +161,7 @@ def _refuse_lookalikes(text: str) -> None:
         if not letters.isascii() and any(char.isascii() for char in letters):
             for char in letters:
                 if not char.isascii() and _LOOKALIKE.search(unicodedata.name(char, "")):
-                    raise RejectedCall(
+                    raise CallRejected(
                         f"{letters} mixes Latin letters with {_describe_char(char)}",
                         "quote it if it is meant",
                     )
@@ -228,9 +228,9 @@ class _LineParser:
             operator = self._read_operator()
             self._skip(" \n")
         if not pipelines:
-            raise RejectedCall("the line is empty", "name a program")
+            raise CallRejected("the line is empty", "name a program")
         if operator != ";":
-            raise RejectedCall(f"nothing stands after {operator}", "leave it out, or add a command")
+            raise CallRejected(f"nothing stands after {operator}", "leave it out, or add a command")
         return tuple(pipelines)
 
     def _skip(self, chars: str) -> None:
@@ -265,11 +265,11 @@ class _LineParser:
         ):
             self.position += 1
             if self.line.startswith("&", self.position):
-                raise RejectedCall("|& is not known here", "write 2>&1 |")
+                raise CallRejected("|& is not known here", "write 2>&1 |")
             self._skip(" \n")
             commands.append(self._read_command())
             if len(commands) > MAX_PIPED:
-                raise RejectedCall(
+                raise CallRejected(
                     f"more than {MAX_PIPED} programs are joined by |", "split it into several calls"
                 )
         return tuple(commands)
@@ -292,7 +292,7 @@ class _LineParser:
                 words.append(self._read_word(first=not words))
             self._skip(" ")
         if not words:
-            raise RejectedCall(
+            raise CallRejected(
                 "a command is missing", "every | && || and ; needs a command on both sides"
             )
         return Command(tuple(words), tuple(redirects), stdin)
@@ -301,12 +301,12 @@ class _LineParser:
         """Read the file after `<`; `previous` is that of an earlier `<` of the command."""
         self._skip(" ")
         if previous is not None:
-            raise RejectedCall("a command reads from two files", "write one <")
+            raise CallRejected("a command reads from two files", "write one <")
         if _REDIRECT.match(self.line, self.position):
-            raise RejectedCall("< lacks its file", "write < FILE")
+            raise CallRejected("< lacks its file", "write < FILE")
         word = self._read_word(first=False)
         if word.pattern:
-            raise RejectedCall("after < one file is named, without * or ?", "write its name out")
+            raise CallRejected("after < one file is named, without * or ?", "write its name out")
         return word
 
     def _read_redirect(self, fd: str, operator: str) -> Redirect:
@@ -316,7 +316,7 @@ class _LineParser:
             self._skip(" ")
             if self._read_word(first=False).text == "/dev/null":
                 return Redirect(2 if fd == "2" else 1, Stream.NULL)
-        raise RejectedCall(
+        raise CallRejected(
             f"{fd}{operator} is not allowed here", _SUGGESTIONS["<" if operator[0] == "<" else ">"]
         )
 
@@ -330,7 +330,7 @@ class _LineParser:
             return Word(match[1], bare=False)
         self.word_count += 1
         if self.word_count > MAX_WORDS:
-            raise RejectedCall(
+            raise CallRejected(
                 f"the line has more than {MAX_WORDS} words",
                 "split it into several calls, or use find",
             )
@@ -410,18 +410,18 @@ class _LineParser:
 
     def _take_quoted(self, match: re.Match[str] | None) -> str:
         if match is None:
-            raise RejectedCall(
+            raise CallRejected(
                 f"a {self.line[self.position]} is not closed on its line", "close the quotes"
             )
         self.position = match.end()
         return match[1]
 
     def _refuse(self, char: str, problem: str = "", instead: str = "") -> NoReturn:
-        """Raise RejectedCall, by default with the problem and the advice for a character."""
+        """Raise CallRejected, by default with the problem and the advice for a character."""
         problem = problem or _PROBLEMS.get(
             char, f"{char if char != chr(10) else 'a line end'} is not allowed here"
         )
-        raise RejectedCall(problem, instead or _SUGGESTIONS.get(char, ""))
+        raise CallRejected(problem, instead or _SUGGESTIONS.get(char, ""))
 
 
 def _as_literal(text: str) -> str:
@@ -432,17 +432,17 @@ def _as_literal(text: str) -> str:
 def _refuse_as_command(word: Word) -> None:
     """Refuse what cannot name a program, or what bash would not take for a name."""
     if word.pattern:
-        raise RejectedCall(f"{word.text} cannot name a program", "write the name out")
+        raise CallRejected(f"{word.text} cannot name a program", "write the name out")
     if "=" in word.text:
-        raise RejectedCall(
+        raise CallRejected(
             f"{word.text} assigns a variable",
             "there are none here; write the value where it is used",
         )
     if word.bare and word.text in word_list("shell", "reserved"):
-        raise RejectedCall(
+        raise CallRejected(
             f"{word.text} belongs to the shell's grammar", "run the commands one by one"
         )
     if not _NAME.fullmatch(word.text):
-        raise RejectedCall(
+        raise CallRejected(
             f"{word.text!r} cannot name a program", "begin with a program's plain name"
         )

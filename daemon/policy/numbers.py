@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from daemon.policy.lexer import RejectedCall, Word, parse_line
+from daemon.policy.lexer import CallRejected, Word, parse_line
 from daemon.policy.profiles import program_name, read_only_programs
 from daemon.policy.tables import load_table
 
@@ -63,6 +63,6 @@ def _find_program_without_operands(command: str) -> str | None:
             if word.pattern or len(word.text) < 2 or word.text[0] != "-" or word.text == "--":
                 return None
         read_only_programs()[name].parse_command((Word(name), *only_command.words[1:]))
-    except RejectedCall:
+    except CallRejected:
         return None
     return name

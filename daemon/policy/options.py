@@ -27,7 +27,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TypeAlias
 
-from daemon.policy.lexer import RejectedCall, Word
+from daemon.policy.lexer import CallRejected, Word
 
 # What a value or operand must look like. PATH, FILE and TREE are paths that the program reads: TREE
 # with all beneath, FILE only if it is no folder, since of a folder the program would read what is
@@ -147,7 +147,7 @@ class Program:
     options: str = ""
     operands: str | Operands = ""
     check: Check | None = None
-    """Raises RejectedCall for harmful arguments that options and operands let pass."""
+    """Raises CallRejected for harmful arguments that options and operands let pass."""
     safety_options: Sequence[str] | Callable[[ParsedArguments], Sequence[str]] = ()
     """Options that are put before those of the command to make it harmless."""
     stdin: bool = False
@@ -167,7 +167,7 @@ class Program:
     def parse_command(self, words: Sequence[Word]) -> ParsedCommand:
         """Return what the program would do with these words, its own name first.
 
-        Raises RejectedCall if that may do harm.
+        Raises CallRejected if that may do harm.
         """
         arguments = self.parse_arguments(words)
         kinds = self.operands if isinstance(self.operands, str) else self.operands(arguments)
@@ -215,7 +215,7 @@ class Program:
         return self.safety_options
 
     def parse_arguments(self, words: Sequence[Word]) -> ParsedArguments:
-        """Tell options and operands apart; raise RejectedCall for an option that is not listed."""
+        """Tell options and operands apart; raise CallRejected for an option that is not listed."""
         return option_table(self.options, self.negative).parse(self.name, words)
 
 
@@ -294,7 +294,7 @@ class OptionTable:
                     form = (
                         f"{option.name}=--" if option.name.startswith("--") else f"{option.name}--"
                     )
-                    raise RejectedCall(
+                    raise CallRejected(
                         problem, f"write {form}" if option.value_count == 1 else "use another value"
                     )
                 if joined_value is None:
@@ -329,24 +329,24 @@ class OptionTable:
         if option is None:
             raise self._make_unknown_error(name, key)
         if equals and len(option.kinds) != 1:
-            raise RejectedCall(
+            raise CallRejected(
                 f"{name} {key} takes no value after =",
                 f"write {key}" + " VALUE" * len(option.kinds),
             )
         return option, value if equals else None
 
-    def _make_unknown_error(self, name: str, option: str) -> RejectedCall:
+    def _make_unknown_error(self, name: str, option: str) -> CallRejected:
         problem = (
             f"{name} {option} is not an option that is known here to change nothing and to end by "
             "itself"
         )
         if not option.startswith("--"):
-            return RejectedCall(problem, self._describe_options(name))
+            return CallRejected(problem, self._describe_options(name))
         completions = [name for name in self._long if name.startswith(option)]
         close = completions[:1] or get_close_matches(option[:_MAX_OPTION_LENGTH], self._long, 1)
         if completions:
             problem = f"{name} {option} is an abbreviation"
-        return RejectedCall(problem, f"write {close[0]}" if close else self._describe_options(name))
+        return CallRejected(problem, f"write {close[0]}" if close else self._describe_options(name))
 
     def _describe_options(self, name: str) -> str:
         return f"{name} takes {' '.join(self._text.split()) or 'no options'}"
@@ -355,11 +355,11 @@ class OptionTable:
 def _check_values(
     name: str, option: ProgramOption, value_words: Sequence[Word]
 ) -> list[tuple[str, str]]:
-    """Return an option's values, each with its kind; raise RejectedCall for values that do not
+    """Return an option's values, each with its kind; raise CallRejected for values that do not
     fit.
     """
     if len(value_words) < option.value_count and not (option.may_lack_value and not value_words):
-        raise RejectedCall(
+        raise CallRejected(
             f"{name} {option.name} lacks its value",
             f"write {option.name}" + " VALUE" * option.value_count,
         )
@@ -377,7 +377,7 @@ def option_table(text: str, negative: bool) -> OptionTable:
 def _refuse_mismatch(name: str, kind: str, word: Word, *, option: str = "") -> None:
     subject = f"{name} {option}".rstrip()
     if word.pattern and kind not in _MAY_BE_GLOBS:
-        raise RejectedCall(
+        raise CallRejected(
             f"{subject}: {word.text} would be replaced by file names here",
             "put it in single quotes",
         )
@@ -385,22 +385,22 @@ def _refuse_mismatch(name: str, kind: str, word: Word, *, option: str = "") -> N
         alternative = f"it takes {kind}"
         if kind in _PATHS and word.text:
             alternative = f"write ./{word.text} if that is the name of a file"
-        raise RejectedCall(f"{subject} does not take {word.text!r} here", alternative)
+        raise CallRejected(f"{subject} does not take {word.text!r} here", alternative)
 
 
 def _assign_kinds(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
-    """Return the kinds of the operands, in order. Raises RejectedCall for too few or too many."""
+    """Return the kinds of the operands, in order. Raises CallRejected for too few or too many."""
     operand_kinds: list[str] = []
     remaining = len(operands)
     for kind, count, _ in OPERAND.findall(kinds):
         count_taken = remaining if count in ("*", "+") else min(remaining, 1)
         if not count_taken and count in ("", "+"):
-            raise RejectedCall(f"{name} lacks an operand", f"it takes {kinds}")
+            raise CallRejected(f"{name} lacks an operand", f"it takes {kinds}")
         operand_kinds += [kind] * count_taken
         remaining -= count_taken
     if remaining:
         expectation = f"it takes {kinds}" if kinds else "it takes none"
-        raise RejectedCall(
+        raise CallRejected(
             f"{name} does not take {operands[len(operand_kinds)].text!r} here", expectation
         )
     return operand_kinds

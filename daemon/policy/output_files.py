@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.tables import word_list
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def explain_refusal(
     routine: str,
     folders_in_use: Iterable[str] = (),
     trusted: Iterable[Glob] = (),
-) -> RejectedCall | None:
+) -> CallRejected | None:
     """Return why a tainted run of a routine may not write a file below `out/`; None if it may.
 
     `names` are those of the path, relative to the workspace: more than one if a link leads to it.
@@ -92,30 +92,30 @@ def explain_refusal(
     folder, name = output_folder(routine), names[0]
     forms = f"{folder}/NAME.EXT, EXT one of {', '.join(sorted(word_list('files', 'output')))}"
     if len(names) > 1:
-        return RejectedCall(f"a link leads to {name}", f"write {forms}")
+        return CallRejected(f"a link leads to {name}", f"write {forms}")
     *parts, last_part = name.removeprefix(f"{folder}/").split("/")
     file_name = _FILE_NAME.fullmatch(last_part)
     if not routine or not name.startswith(f"{folder}/"):
-        return RejectedCall(f"{name} is not below {folder}/", f"write {forms}")
+        return CallRejected(f"{name} is not below {folder}/", f"write {forms}")
     if file_name is None or file_name[2] not in word_list("files", "output"):
-        return RejectedCall(f"{name} is no plain name of a plain kind of file", f"write {forms}")
+        return CallRejected(f"{name} is no plain name of a plain kind of file", f"write {forms}")
     if len(parts) > _MAX_FOLDERS or not all(map(_FOLDER_NAME.fullmatch, parts)):
-        return RejectedCall(f"{name} lies in no plain folder", f"write {forms}")
+        return CallRejected(f"{name} lies in no plain folder", f"write {forms}")
     if obeyed_name := next(filter(_is_read_by_programs, (file_name[1], *parts)), None):
-        return RejectedCall(f"programs read {obeyed_name} by themselves", "use another name")
+        return CallRejected(f"programs read {obeyed_name} by themselves", "use another name")
     if used_path := next((path for path in folders_in_use if _overlaps(name, path)), None):
-        return RejectedCall(
+        return CallRejected(
             f"{used_path} is watched, delivered to or searched by agentd",
             f"another folder of {folder}/",
         )
     if any_covers(trusted, name):
-        return RejectedCall(f"{name} is named by [injection] trust", "use another name")
+        return CallRejected(f"{name} is named by [injection] trust", "use another name")
     if content is None:
         return None
     if len(content.encode(errors="surrogatepass")) > MAX_FILE_BYTES:
-        return RejectedCall(f"{name} would have more than {MAX_FILE_BYTES:,} bytes", "write less")
+        return CallRejected(f"{name} would have more than {MAX_FILE_BYTES:,} bytes", "write less")
     if problem := _explain_content(file_name[2], content):
-        return RejectedCall(f"{name} {problem[0]}", problem[1])
+        return CallRejected(f"{name} {problem[0]}", problem[1])
     return None
 
 

@@ -22,7 +22,7 @@ from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
 from daemon.policy import output_files
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.numbers import prints_only_numbers
 from daemon.policy.policy_file import (
     AUTONOMY_LEVELS,
@@ -256,7 +256,7 @@ class Policy:
             request = analyze_call(
                 tool, arguments, self.reach, tool_rules.rules, tool_rules.file_rules
             )
-        except RejectedCall as error:
+        except CallRejected as error:
             return Verdict(
                 effect=Effect.DENY, rule="built in", reason=error.problem, alternative=error.instead
             ), ()
@@ -394,7 +394,7 @@ class Policy:
             return False
         try:
             request = analyze_call(tool, arguments, self.reach)
-        except RejectedCall:
+        except CallRejected:
             return False
         return all(part.mismatch is None and part.refusal is None for part in request.parts)
 
@@ -521,7 +521,7 @@ class Policy:
             return False
         try:
             parts = analyze_call(tool, arguments, self.reach).parts
-        except RejectedCall:
+        except CallRejected:
             return False
         return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
 
@@ -673,7 +673,7 @@ class Policy:
         """
         try:
             parts = self._analyze_example(rule, example).parts
-        except RejectedCall as error:
+        except CallRejected as error:
             return str(error) if should_match else ""
         applies = [part.refusal is None and applies_to(rule, part) for part in parts]
         allows = rule.effect is Effect.ALLOW

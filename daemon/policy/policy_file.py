@@ -17,7 +17,7 @@ from daemon.definitions.values import InvalidValue, Items, Table
 from daemon.definitions.words import did_you_mean
 from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.profiles import read_only_programs
 from daemon.policy.tables import load_table, word_list
 from daemon.policy.web import METHODS, SAFE_METHODS, HostPattern, Method, parse_target
@@ -119,7 +119,7 @@ def _check_absolute(path: str) -> str:
 def _check_host(pattern: str) -> str:
     try:
         HostPattern.of(pattern)
-    except RejectedCall as error:
+    except CallRejected as error:
         raise InvalidValue(error.problem, hint=error.instead) from None
     return pattern
 
@@ -127,7 +127,7 @@ def _check_host(pattern: str) -> str:
 def _check_url(url: str) -> str:
     try:
         return parse_target(url).url
-    except RejectedCall as error:
+    except CallRejected as error:
         raise InvalidValue(error.problem, hint=error.instead) from None
 
 

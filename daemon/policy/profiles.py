@@ -7,7 +7,7 @@ from functools import cache
 from typing import Protocol
 
 from daemon.policy import git, grammars, programs
-from daemon.policy.lexer import RejectedCall, Word
+from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.options import ParsedCommand
 from daemon.policy.tables import load_table
 
@@ -27,7 +27,7 @@ class ReadOnlyProgram(Protocol):
     def exclude_options(self) -> Callable[[str, bool], Sequence[str]] | None: ...
 
     def parse_command(self, words: Sequence[Word]) -> ParsedCommand:
-        """Return what it would do with these words; raise RejectedCall if that may do harm."""
+        """Return what it would do with these words; raise CallRejected if that may do harm."""
         ...
 
 
@@ -43,10 +43,10 @@ def read_only_programs() -> Mapping[str, ReadOnlyProgram]:
 
 
 def program_name(word: str) -> str:
-    """Return a program's plain name; raise RejectedCall for a path outside the system's folders."""
+    """Return a program's plain name; raise CallRejected for a path outside the system's folders."""
     folder, slash, name = word.rpartition("/")
     if slash and folder not in PROGRAM_FOLDERS:
-        raise RejectedCall(
+        raise CallRejected(
             f"{word} is not run: programs come from {', '.join(PROGRAM_FOLDERS)} only",
             f"write {name}",
         )

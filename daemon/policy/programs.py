@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from daemon.policy.globs import make_case_insensitive
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.options import ParsedArguments, Program
 from daemon.policy.tables import load_table, program_fields_of, word_list
 
@@ -66,12 +66,12 @@ def _skip_in_diff(pattern: str, is_folder: bool) -> Sequence[str]:
     return (f"--exclude={make_case_insensitive(pattern)}",)
 
 
-# --- checks of single programs: each raises RejectedCall for what it refuses
+# --- checks of single programs: each raises CallRejected for what it refuses
 
 
 def _check_date(arguments: ParsedArguments) -> None:
     if arguments.operands and not arguments.operands[0].text.startswith("+"):
-        raise RejectedCall(
+        raise CallRejected(
             "date with a bare operand sets the clock", "write date +FORMAT, or date -d TEXT"
         )
 
@@ -81,7 +81,7 @@ _WIDE_FIELD = re.compile(r"%[^A-Za-z%]*(?:\d{4,}|\*)")
 
 def _check_printf(arguments: ParsedArguments) -> None:
     if arguments.operands and _WIDE_FIELD.search(arguments.operands[0].text):
-        raise RejectedCall(
+        raise CallRejected(
             "printf with so wide a field would flood the output", "give a width of at most 999"
         )
 
@@ -97,18 +97,18 @@ def _check_seq(arguments: ParsedArguments) -> None:
     )
     numbers = [float(word.text) for word in arguments.operands if _SEQ_NUMBER.fullmatch(word.text)]
     if len(numbers) < len(arguments.operands):
-        raise RejectedCall("seq with such numbers might not end", instead)
+        raise CallRejected("seq with such numbers might not end", instead)
     first = numbers[0] if len(numbers) > 1 else 1.0
     step = numbers[1] if len(numbers) > 2 else 1.0
     if not step or abs(numbers[-1] - first) / abs(step) > _MAX_SEQUENCE_LENGTH:
-        raise RejectedCall("seq would not end soon", instead)
+        raise CallRejected("seq would not end soon", instead)
 
 
 def _check_vmstat(arguments: ParsedArguments) -> None:
     if len(arguments.operands) == 1:
-        raise RejectedCall("vmstat DELAY goes on for ever", "write vmstat, or vmstat DELAY COUNT")
+        raise CallRejected("vmstat DELAY goes on for ever", "write vmstat, or vmstat DELAY COUNT")
     if any(not re.fullmatch(r"[1-9]\d?", word.text) for word in arguments.operands):
-        raise RejectedCall("vmstat would take too long", "give a delay and a count below 100")
+        raise CallRejected("vmstat would take too long", "give a delay and a count below 100")
 
 
 # Reads modules or the environment, or might never end; as a field (.env) a word is just a name.
@@ -126,15 +126,15 @@ _MAX_FILTER_CHARACTERS = 1000
 def _check_jq(arguments: ParsedArguments) -> None:
     for word in arguments.operands[:1]:
         if len(word.text) > _MAX_FILTER_CHARACTERS:
-            raise RejectedCall("jq with so long a filter is not read", "write a shorter one")
+            raise CallRejected("jq with so long a filter is not read", "write a shorter one")
         if match := _JQ_WORDS.search(word.text):
             problem = (
                 f"jq {match[0]} is not allowed: it could read elsewhere, never end, or fill the "
                 "memory"
             )
-            raise RejectedCall(problem, "use plain filters")
+            raise CallRejected(problem, "use plain filters")
         if len(re.findall(r"\brange\b", word.text)) > min(1, len(_JQ_RANGE.findall(word.text))):
-            raise RejectedCall(
+            raise CallRejected(
                 "jq range is not allowed like this: it might never end",
                 "write one range(N), or map",
             )
@@ -145,7 +145,7 @@ _WHO_AM_I = frozenset([(), ("am", "i"), ("am", "I")])
 
 def _check_who(arguments: ParsedArguments) -> None:
     if tuple(word.text for word in arguments.operands) not in _WHO_AM_I:
-        raise RejectedCall(
+        raise CallRejected(
             "who FILE reads that file as a record of logins", "write who, or who am i"
         )
 
@@ -161,7 +161,7 @@ _SS_WORD = re.compile(
 def _check_ss(arguments: ParsedArguments) -> None:
     for text in (text for word in arguments.operands for text in word.text.split()):
         if not _SS_WORD.fullmatch(text):
-            raise RejectedCall(
+            raise CallRejected(
                 f"ss {text} might look a name up", "filter by state and by port number, like :22"
             )
 
@@ -179,7 +179,7 @@ def _shows_all_fields(arguments: ParsedArguments) -> bool:
 
 def _check_journalctl(arguments: ParsedArguments) -> None:
     if _shows_all_fields(arguments) and not arguments.has("--output-fields"):
-        raise RejectedCall(
+        raise CallRejected(
             "journalctl shows environments of crashed programs among all fields",
             "add --output-fields=MESSAGE,_SYSTEMD_UNIT,PRIORITY",
         )
@@ -190,9 +190,9 @@ def _check_systemctl(arguments: ParsedArguments) -> None:
     for word in arguments.operands[:1]:
         if word.text not in verbs:
             problem = f"systemctl {word.text} is not known here to change nothing"
-            raise RejectedCall(problem, f"systemctl takes {', '.join(sorted(verbs))}")
+            raise CallRejected(problem, f"systemctl takes {', '.join(sorted(verbs))}")
         if word.text == "status" and _shows_all_fields(arguments):
-            raise RejectedCall(
+            raise CallRejected(
                 "systemctl status shows environments of crashed programs among all fields",
                 "write -o short-iso, or leave it out",
             )

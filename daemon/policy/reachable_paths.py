@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from daemon.policy.globs import Glob
-from daemon.policy.lexer import RejectedCall, Word
+from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.tables import word_list
 
 MAX_SHOWN = 500  # characters of a path in an error
@@ -63,9 +63,9 @@ class ReachablePaths:
         return cls(os.path.realpath(workspace), tuple(_follow(path) for path in readable))
 
     def resolve(self, text: str, *, for_writing: bool = False) -> CallPath:
-        """Follow a path; raise RejectedCall if it leads to where tools may not go."""
+        """Follow a path; raise CallRejected if it leads to where tools may not go."""
         if not text or "\0" in text:
-            raise RejectedCall(
+            raise CallRejected(
                 "a path is empty or holds a NUL", "name a file or folder of the workspace"
             )
         absolute = self._absolute(text)
@@ -73,16 +73,16 @@ class ReachablePaths:
             os.fsencode(absolute)
             real = resolve_links(absolute) if self.on_disk else os.path.normpath(absolute)
         except UnicodeEncodeError:
-            raise RejectedCall(
+            raise CallRejected(
                 "a path holds half of a surrogate pair, which no name of a file has",
                 "name a file or folder of the workspace",
             ) from None
         except OSError as error:  # the links of another user's process may not be followed
-            raise RejectedCall(
+            raise CallRejected(
                 f"{text[:MAX_SHOWN]} cannot be followed: {error.strerror}", self._suggest()
             ) from None
         if for_writing and (name := _find_code_name(self._name(real))):
-            raise RejectedCall(
+            raise CallRejected(
                 f"{text} is not written: programs run or obey what stands in {name}",
                 "use another name",
             )
@@ -90,12 +90,12 @@ class ReachablePaths:
             if _is_within(real, root):
                 call_path = CallPath(text, real, root, self._names(absolute, real))
                 if for_writing and call_path.path_in_root.count("/") > MAX_FOLDERS:
-                    raise RejectedCall(
+                    raise CallRejected(
                         f"{text[:MAX_SHOWN]} lies more than {MAX_FOLDERS} folders deep",
                         "write it nearer to the workspace",
                     )
                 return call_path
-        raise RejectedCall(
+        raise CallRejected(
             f"{text} lies outside {self._describe(for_writing=for_writing)}", self._suggest()
         )
 
@@ -135,13 +135,13 @@ class ReachablePaths:
         if word.pattern.endswith("/"):
             names = [f"{name}/" for name in names if os.path.isdir(self._absolute(name))]  # noqa: PTH112  # no error where it may not be seen
         if len(names) > MAX_NAMES:
-            raise RejectedCall(
+            raise CallRejected(
                 f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find"
             )
         if not names:
             return (Word(word.text),)
         if word.text.startswith("-"):
-            raise RejectedCall(
+            raise CallRejected(
                 f"{word.text} would be replaced by {names[0]}", "put it in single quotes"
             )
         return tuple(Word(name, pattern=word.pattern) for name in sorted(names))
@@ -261,7 +261,7 @@ def refuse_devices(path: CallPath) -> None:
     except (OSError, ValueError):
         return  # the program says best what is wrong with it
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise RejectedCall(f"{path.text} is neither a file nor a folder", "name a regular file")
+        raise CallRejected(f"{path.text} is neither a file nor a folder", "name a regular file")
 
 
 def _is_within(path: str, root: str) -> bool:

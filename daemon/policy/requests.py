@@ -17,10 +17,10 @@ from daemon.policy import git, web
 from daemon.policy.globs import Glob
 from daemon.policy.lexer import (
     MAX_WORDS,
+    CallRejected,
     Command,
     Operator,
     Redirect,
-    RejectedCall,
     Word,
     parse_line,
 )
@@ -75,7 +75,7 @@ def analyze_call(
     rules: Sequence[Rule] = (),
     file_rules: Sequence[Rule] = (),
 ) -> Request:
-    """Return what a call would do; raise RejectedCall if that cannot be told.
+    """Return what a call would do; raise CallRejected if that cannot be told.
 
     `rules` are those that apply to the tool in its routine, `file_rules` those that apply to
     reading files there: git shows files, too.
@@ -89,7 +89,7 @@ def analyze_call(
         else None
     )
     if not isinstance(subject_text, str):
-        raise RejectedCall(
+        raise CallRejected(
             f"{tool} lacks its {properties.argument}", f"give {properties.argument} as text"
         )
     if properties.acts_on == "command":
@@ -121,7 +121,7 @@ def analyze_call(
 def _analyze_path(tool: str, text: str, reach: ReachablePaths, *, for_writing: bool) -> CallPart:
     try:
         return CallPart(tool=tool, paths=(reach.resolve(text, for_writing=for_writing).names,))
-    except RejectedCall as refusal:
+    except CallRejected as refusal:
         return CallPart(tool=tool, paths=((text,),), refusal=refusal)
 
 
@@ -129,7 +129,7 @@ def _analyze_script(name: str, arguments: object) -> Request:
     values = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
     words = [word for word in values if isinstance(word, str)]
     if len(words) < len(values):
-        raise RejectedCall(
+        raise CallRejected(
             "the arguments of a script are texts", 'write "arguments": ["one", "two"]'
         )
     return Request(parts=(CallPart(tool="script", words=(name, *words) if name else ()),))
@@ -156,7 +156,7 @@ def _analyze_git(
         or command_words.redirects
         or command_words.stdin
     ):
-        raise RejectedCall(
+        raise CallRejected(
             "the tool git runs one command of git and nothing besides",
             "leave out | && || ; < and >",
         )
@@ -173,7 +173,7 @@ def _analyze_git(
             argv = git.make_command_line(
                 words, is_path=_path_predicate(repository_reach), denied_patterns=denied_patterns
             )
-        except RejectedCall as error:
+        except CallRejected as error:
             mismatch = error
     # Under the name that was written as well as under the one it leads to: a link may not have been
     # there in earlier commits.
@@ -223,7 +223,7 @@ def _denied_globs(rules: Sequence[Rule]) -> tuple[Glob, ...]:
 def _denied_in_repository(
     globs: Sequence[Glob], repository_path: CallPath, reach: ReachablePaths
 ) -> tuple[str, ...]:
-    """Return the patterns of what globs cover in a repository, relative to it; raise RejectedCall
+    """Return the patterns of what globs cover in a repository, relative to it; raise CallRejected
     for all of it.
     """
     patterns = {
@@ -233,7 +233,7 @@ def _denied_in_repository(
         for pattern in glob.relative_to(name)
     }
     if "**" in patterns:
-        raise RejectedCall(
+        raise CallRejected(
             f"everything in {repository_path.text} is denied by a rule", "name another repository"
         )
     workspace_in_repository = os.path.relpath(reach.workspace, repository_path.real)
@@ -249,7 +249,7 @@ def _denied_in_repository(
 
 
 def _refuse_outside(paths: Iterable[str], reach: ReachablePaths) -> None:
-    """Raise RejectedCall for a path outside the workspace.
+    """Raise CallRejected for a path outside the workspace.
 
     With two such paths git leaves its repository aside and compares whole folders (`git diff A B`
     is `diff --no-index A B`), and no pathspec excludes a file then.
@@ -257,7 +257,7 @@ def _refuse_outside(paths: Iterable[str], reach: ReachablePaths) -> None:
     for path in paths:
         real = reach.resolve(path).real
         if real != reach.workspace and not real.startswith(reach.workspace.rstrip("/") + "/"):
-            raise RejectedCall(
+            raise CallRejected(
                 f"git: {path} lies outside the workspace",
                 "write diff -r for folders; git is for its own",
             )
@@ -296,7 +296,7 @@ def _analyze_line(
             )
         )
         if sum(len(part.words) for part in parts) > 2 * MAX_WORDS:
-            raise RejectedCall(
+            raise CallRejected(
                 "* and ? stand for too many names in this line", "narrow them, or use find"
             )
     return Request(parts=tuple(parts), line=tuple(planned_pipelines))
@@ -312,20 +312,20 @@ def _analyze_command(
 ) -> tuple[CallPart, PlannedCommand]:
     words = tuple(_expand_words(command.words, reach))
     name = words[0].text
-    refusal: RejectedCall | None = None
+    refusal: CallRejected | None = None
     stdin: CallPath | None = None
     try:
         name = program_name(name)
         if command.stdin and command.stdin.text != os.devnull:
             stdin = reach.resolve(command.stdin.text)
             refuse_devices(stdin)
-    except RejectedCall as error:
+    except CallRejected as error:
         refusal = error
     profile = read_only_programs().get(name)
     named_words = (Word(name), *words[1:])
     parsed_command, paths, mismatch = _fit_profile(profile, named_words, reach)
     if parsed_command.stdin and not piped and command.stdin is None:
-        mismatch = RejectedCall(
+        mismatch = CallRejected(
             f"{name} would read standard input, and there is none", "name a file, or write < FILE"
         )
     word_texts = (
@@ -346,7 +346,7 @@ def _analyze_command(
                 argv = git.make_command_line(
                     named_words, is_path=_path_predicate(reach), denied_patterns=denied_patterns
                 )
-        except RejectedCall as error:
+        except CallRejected as error:
             refusal = refusal or error
     elif parsed_command.trees and profile and profile.exclude_options:
         excluded_globs = tuple(
@@ -416,13 +416,13 @@ def _expand_words(words: Sequence[Word], reach: ReachablePaths) -> Iterator[Word
 
 def _fit_profile(
     profile: ReadOnlyProgram | None, words: Sequence[Word], reach: ReachablePaths
-) -> tuple[ParsedCommand, tuple[CallPath, ...], RejectedCall | None]:
+) -> tuple[ParsedCommand, tuple[CallPath, ...], CallRejected | None]:
     """Return the command as its profile parses it, the files and folders it reads, and None; for a
     command that does not fit: its words, no files, and why.
     """
     unparsed_command = ParsedCommand(tuple(word.text for word in words))
     if profile is None:
-        refusal = RejectedCall(f"{words[0].text} is not in the profile read-only")
+        refusal = CallRejected(f"{words[0].text} is not in the profile read-only")
         return unparsed_command, (), refusal
     try:
         parsed_command = unparsed_command if _asks_for_help(words) else profile.parse_command(words)
@@ -438,10 +438,10 @@ def _fit_profile(
                 problem = (
                     f"{words[0].text}: {path} is a folder, and would be read with what is in it"
                 )
-                raise RejectedCall(
+                raise CallRejected(
                     problem, f"name files, or write {words[0].text} -r for two folders"
                 )
-    except RejectedCall as mismatch:
+    except CallRejected as mismatch:
         return unparsed_command, (), mismatch
     return parsed_command, paths, None
 
@@ -462,5 +462,5 @@ def _possible_paths(words: Sequence[Word], reach: ReachablePaths) -> Iterator[tu
         for text in {word.text, word.text.partition("=")[2]} - {""}:
             try:
                 yield reach.resolve(text).names
-            except RejectedCall:
+            except CallRejected:
                 yield (text,)

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy_file import (
     NAMED_ONLY_TOOLS,
     TOOLS,
@@ -49,9 +49,9 @@ class CallPart:
     """The request it makes; None for anything but a request of the web."""
     excluded: tuple[Glob, ...] = ()
     """What it is told to pass over within `trees`."""
-    mismatch: RejectedCall | None = None
+    mismatch: CallRejected | None = None
     """Why it does not fit the profile; None if it does."""
-    refusal: RejectedCall | None = None
+    refusal: CallRejected | None = None
     """Why no rule could allow it; None if one could."""
 
     def __str__(self) -> str:

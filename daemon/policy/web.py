@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import quote
 
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 
 Method: TypeAlias = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 METHODS = frozenset(get_args(Method))
@@ -62,13 +62,13 @@ class Target:
 
 
 def parse_target(url: str, method: str = "GET", *, is_plain: bool = True) -> Target:
-    """Read a URL; raise RejectedCall for whatever another reader could take for something else."""
+    """Read a URL; raise CallRejected for whatever another reader could take for something else."""
     if method not in METHODS:
-        raise RejectedCall(
+        raise CallRejected(
             f"{method!r:.40} is no method", f"use one of {', '.join(sorted(METHODS))}"
         )
     if len(url) > _MAX_URL_LENGTH or not url.isprintable() or " " in url or "\\" in url:
-        raise RejectedCall(
+        raise CallRejected(
             (
                 f"the URL is longer than {_MAX_URL_LENGTH} characters, or holds blanks, "
                 "backslashes or control characters"
@@ -77,27 +77,27 @@ def parse_target(url: str, method: str = "GET", *, is_plain: bool = True) -> Tar
         )
     match = _URL.fullmatch(url)
     if match is None or (scheme := match["scheme"].lower()) not in _PORTS:
-        raise RejectedCall(
+        raise CallRejected(
             "the URL begins with neither http:// nor https://",
             "write it whole, like https://example.org/",
         )
     if "@" in match["authority"]:
-        raise RejectedCall(
+        raise CallRejected(
             "a URL with a user name or password in it is not asked for",
             "leave out what stands before the @",
         )
     authority = _AUTHORITY.fullmatch(match["authority"])
     if authority is None:
-        raise RejectedCall(f"{match['authority']!r:.80} names no host", "write a plain host name")
+        raise CallRejected(f"{match['authority']!r:.80} names no host", "write a plain host name")
     port = int(authority["port"] or _PORTS[scheme])
     if not 0 < port < 65536:
-        raise RejectedCall(f"there is no port {port}")
+        raise CallRejected(f"there is no port {port}")
     path = quote((match["path"] or "/") + (match["query"] or ""), safe="/?:@!$&'()*+,;=-._~%[]|^")
     return Target(method, scheme, host_name(authority["host"]), port, path, is_plain)
 
 
 def host_name(text: str) -> str:
-    """Return a host in the one form that is compared; raise RejectedCall for what is none, or an
+    """Return a host in the one form that is compared; raise CallRejected for what is none, or an
     address in disguise.
     """
     host = text.removeprefix("[").removesuffix("]").lower()
@@ -113,11 +113,11 @@ def host_name(text: str) -> str:
         try:
             return str(ipaddress.IPv4Address(host))  # what was written in other digits
         except ValueError:
-            raise RejectedCall(
+            raise CallRejected(
                 f"{text!r:.80} is an address written oddly", "write it as four plain numbers"
             ) from None
     if len(host) > 253 or text.startswith("[") or not all(map(_LABEL.fullmatch, labels)):
-        raise RejectedCall(f"{text!r:.80} is no host name", "write a plain host name")
+        raise CallRejected(f"{text!r:.80} is no host name", "write a plain host name")
     return host
 
 
@@ -127,7 +127,7 @@ def _to_ascii(host: str) -> str:
     try:
         return idna.encode(host, uts46=True).decode()
     except idna.IDNAError:
-        raise RejectedCall(
+        raise CallRejected(
             f"{host!r:.80} is no host name", "write it as it stands in the address bar"
         ) from None
 
@@ -146,11 +146,11 @@ class HostPattern:
     @classmethod
     def of(cls, pattern: str) -> HostPattern:
         """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise
-        RejectedCall for others.
+        CallRejected for others.
         """
         match = re.fullmatch(r"(\*(?=$|:)|\*\.)?(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?", pattern)
         if match is None or "/" in pattern or (match[1] == "*") == bool(match[2]):
-            raise RejectedCall(
+            raise CallRejected(
                 f"{pattern!r:.80} is no host",
                 'write "api.example.org", "*.example.org" or "host:8080"',
             )

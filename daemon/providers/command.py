@@ -27,7 +27,7 @@ from daemon.errors import (
     Fatal,
     Fault,
     ProviderError,
-    Transport,
+    TransportError,
     Unavailable,
 )
 from daemon.models import Json, LLMMessage, LLMResponse, Usage
@@ -146,7 +146,9 @@ class CommandProvider(LLMProvider):
     def _read_answer(self, result: CommandResult, error_text: str) -> ProgramAnswer:
         """Return the answer, or raise ProviderError if there is none."""
         if result.stop_cause == "time":
-            raise mark_unsure(Transport(f"no answer within {self._timeout:g} s; it was killed"))
+            raise mark_unsure(
+                TransportError(f"no answer within {self._timeout:g} s; it was killed")
+            )
         if result.stop_cause == "output":
             size = self._max_answer // 1_000_000
             raise mark_unsure(
@@ -161,7 +163,9 @@ class CommandProvider(LLMProvider):
             raise mark_unsure(Unavailable(f"it exited with {result.code}: {reason}"))
         if not answer.text.strip():
             reason = _one_line(error_text)
-            raise mark_unsure(Transport(f"it put out nothing{f': {reason}' if reason else ''}"))
+            raise mark_unsure(
+                TransportError(f"it put out nothing{f': {reason}' if reason else ''}")
+            )
         return answer
 
 

@@ -5,7 +5,6 @@ GLM, Kimi, Qwen. Requests are sent with httpx.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -25,7 +24,7 @@ from daemon.providers.vendor import (
 from daemon.providers.wire.base import ChatRequest
 from daemon.providers.wire.chat import CHAT
 from daemon.system.http_body import ACCEPT_ENCODING, limit_body, parse_json, read_limited
-from daemon.system.http_client import KEEPALIVE, connection_settings
+from daemon.system.http_client import KEEPALIVE, ClientPool, connection_settings
 
 if TYPE_CHECKING:
     import httpx
@@ -45,7 +44,7 @@ class OpenSourceProvider(VendorProvider):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(wire=CHAT, **settings)
-        self._clients: HttpxClients | None = None
+        self._clients: ClientPool[httpx.AsyncClient] | None = None
         self._open_lock = asyncio.Lock()
         self._is_ollama: bool | None = None
         """Whether the server is Ollama; None if it was not asked yet."""
@@ -58,13 +57,35 @@ class OpenSourceProvider(VendorProvider):
         if clients is not None:
             await clients.close()
 
-    async def _open_clients(self) -> HttpxClients:
+    async def _open_clients(self) -> ClientPool[httpx.AsyncClient]:
         async with self._open_lock:
             if self._clients is None:
-                self._clients = await build_in_thread(
-                    lambda: HttpxClients(self.base_url, api_key=self._api_key)
-                )
+                self._clients = await build_in_thread(self._build_clients)
             return self._clients
+
+    def _build_clients(self) -> ClientPool[httpx.AsyncClient]:
+        """Import httpx, read the certificates, and return the clients; runs in a thread."""
+        import httpx
+
+        try:
+            httpx.URL(self.base_url)
+        except httpx.InvalidURL as error:  # such as an impossible host name
+            raise ValueError(f"base_url: {error}") from error
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": ACCEPT_ENCODING,
+            "User-Agent": "agentd",
+        }
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        settings = connection_settings(self.base_url) | {
+            "headers": headers,
+            "timeout": httpx.Timeout(None, connect=CONNECT_TIMEOUT),
+            "limits": httpx.Limits(keepalive_expiry=KEEPALIVE),
+            "follow_redirects": False,
+        }
+        return ClientPool(lambda: httpx.AsyncClient(**settings))
 
     async def _get(self, path: str) -> RawResponse:
         return await self._request("GET", self.base_url + path)
@@ -102,14 +123,16 @@ class OpenSourceProvider(VendorProvider):
         clients = self._clients or await self._open_clients()
         import httpx
 
+        client = clients.take()
         try:
-            async with (
-                clients.borrow() as client,
-                client.stream(method, url, content=body) as response,
-            ):
+            async with client.stream(method, url, content=body) as response:
                 yield response
-        except (httpx.RequestError, OSError) as error:
-            raise self._connection_error(error) from error
+        except BaseException as error:
+            await client.aclose()
+            if isinstance(error, (httpx.RequestError, OSError)):
+                raise self._connection_error(error) from error
+            raise
+        await clients.give_back(client)
 
     async def _note_cut_prompt(self, response: LLMResponse, request: ChatRequest) -> LLMResponse:
         """Add a note if the server has cut the prompt to its context, which Ollama does silently.
@@ -182,78 +205,3 @@ class OpenSourceProvider(VendorProvider):
         ):
             self._is_ollama = False
             return None
-
-
-class HttpxClients:
-    """A pool of httpx clients for one server, one client per concurrent request.
-
-    A client of httpx 0.28 checks all of its connections at each request (encode/httpcore, pull
-    request 1035): with a hundred concurrent requests on one client, each takes 15 ms of CPU.
-    """
-
-    def __init__(
-        self, url: str, *, api_key: str | None = None, keepalive: float = KEEPALIVE
-    ) -> None:
-        import httpx
-
-        try:
-            httpx.URL(url)
-        except httpx.InvalidURL as error:  # such as an impossible host name
-            raise ValueError(f"base_url: {error}") from error
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "application/json",
-            "Accept-Encoding": ACCEPT_ENCODING,
-            "User-Agent": "agentd",
-        }
-        if api_key:
-            headers["Authorization"] = f"Bearer {api_key}"
-        self._settings = connection_settings(url) | {
-            "headers": headers,
-            "timeout": httpx.Timeout(None, connect=CONNECT_TIMEOUT),
-            "limits": httpx.Limits(keepalive_expiry=keepalive),
-            "follow_redirects": False,
-        }
-        self._idle: list[tuple[httpx.AsyncClient, float]] = [
-            (httpx.AsyncClient(**self._settings), time.monotonic())
-        ]
-        """(client, since when it is idle); the client used last is at the end and borrowed next."""
-        self._keepalive = keepalive
-        self._is_closed = False
-
-    @asynccontextmanager
-    async def borrow(self) -> AsyncIterator[httpx.AsyncClient]:
-        """Yield a client for one request. It is closed if the request failed or was cancelled."""
-        import httpx
-
-        client = self._idle.pop()[0] if self._idle else httpx.AsyncClient(**self._settings)
-        try:
-            yield client
-        except BaseException:
-            await client.aclose()
-            raise
-        if self._is_closed:
-            await client.aclose()
-            return
-        now = time.monotonic()
-        expired_clients = [
-            idle_client
-            for idle_client, idle_since in self._idle
-            if now - idle_since > self._keepalive
-        ]
-        # The list is complete before the first await, as other requests borrow from it meanwhile.
-        self._idle = [
-            (idle_client, idle_since)
-            for idle_client, idle_since in self._idle
-            if now - idle_since <= self._keepalive
-        ]
-        self._idle.append((client, now))
-        for expired_client in expired_clients:
-            await expired_client.aclose()
-
-    async def close(self) -> None:
-        """Close the idle clients now, and each borrowed one after its request."""
-        self._is_closed = True
-        clients, self._idle = self._idle, []
-        for client, _ in clients:
-            await client.aclose()

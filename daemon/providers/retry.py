@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from daemon.errors import Retryable, Transport
+from daemon.errors import Retryable, TransportError
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
 
@@ -44,8 +44,8 @@ async def ask(
 
     Errors of the classes in `not_retried` are raised at once, as another provider is asked instead.
 
-    With `on_chunk` the answer is streamed, and each chunk handed over as it arrives. After a retry
-    the answer begins anew.
+    With `on_chunk` the answer is streamed, and `on_chunk` called with each chunk as it arrives.
+    After a retry the answer begins anew.
     """
     loop = asyncio.get_running_loop()
     for attempt in range(1, attempts + 1):
@@ -83,7 +83,7 @@ async def _stream(
         if chunk.delta or chunk.thinking:
             on_chunk(chunk)
     if response is None:
-        raise Transport("the stream held no answer")
+        raise TransportError("the stream held no answer")
     return response
 
 

@@ -23,7 +23,7 @@ from daemon.providers.vendor import (
     build_in_thread,
 )
 from daemon.system.http_body import ACCEPT_ENCODING
-from daemon.system.http_client import KEEPALIVE, connection_settings
+from daemon.system.http_client import KEEPALIVE, ClientPool, connection_settings
 
 if TYPE_CHECKING:
     import httpx2
@@ -83,7 +83,7 @@ class SdkProvider(VendorProvider):
         """Return a client that sends our headers only, and limits the size of answers."""
         import httpx2
 
-        from daemon.system.http_limit import LimitedTransport
+        from daemon.system.httpx2_transports import LimitedTransport, PooledTransport
 
         headers = {
             "Authorization": f"Bearer {self._api_key or 'none'}",
@@ -105,11 +105,12 @@ class SdkProvider(VendorProvider):
             if client.cookies:
                 client.cookies.set_cookie_header(request)
 
-        transport = httpx2.AsyncHTTPTransport(
-            **connection_settings(self.base_url), limits=httpx2.Limits(keepalive_expiry=KEEPALIVE)
-        )
+        settings = connection_settings(self.base_url) | {
+            "limits": httpx2.Limits(keepalive_expiry=KEEPALIVE)
+        }
+        pool = ClientPool(lambda: httpx2.AsyncHTTPTransport(**settings))
         client = httpx2.AsyncClient(
-            transport=LimitedTransport(transport, self.max_answer),
+            transport=LimitedTransport(PooledTransport(pool), self.max_answer),
             trust_env=False,
             follow_redirects=False,
             event_hooks={"request": [set_headers]},

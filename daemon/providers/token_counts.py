@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from daemon.models import Json, LLMMessage, LLMResponse, Usage
-from daemon.tokens import estimate_tokens
+from daemon.token_estimate import estimate_tokens
 
 # Estimates may be too low, so they are multiplied by this.
 MARGIN = 1.25

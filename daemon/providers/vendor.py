@@ -35,7 +35,7 @@ from daemon.errors import (
     Fault,
     NothingListens,
     ProviderError,
-    Transport,
+    TransportError,
 )
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import vendor_errors
@@ -92,7 +92,7 @@ class StreamedResponse(NamedTuple):
     status: int
     headers: Mapping[str, str]
     chunks: AsyncGenerator[bytes, None]
-    """The body as it arrives; raises Transport if the connection breaks."""
+    """The body as it arrives; raises TransportError if the connection breaks."""
 
 
 class VendorProvider(LLMProvider):
@@ -207,7 +207,7 @@ class VendorProvider(LLMProvider):
         async for chunk in self.chat_stream(messages, functions, temperature, **options):
             response = chunk.response or response
         if response is None:
-            raise Transport("the stream held no answer")
+            raise TransportError("the stream held no answer")
         return response
 
     async def chat_stream(
@@ -325,7 +325,7 @@ class VendorProvider(LLMProvider):
                 async with asyncio.timeout(self._timeout):
                     answer = await self._get(self.wire.models_path)
             except TimeoutError:
-                raise Transport(f"no answer within {self._timeout:g} s") from None
+                raise TransportError(f"no answer within {self._timeout:g} s") from None
             if answer.status != 200:
                 raise self._response_error(*answer)
             try:
@@ -342,16 +342,16 @@ class VendorProvider(LLMProvider):
 
     @abstractmethod
     async def _get(self, path: str) -> RawResponse:
-        """Send a GET request. Raises Transport if there is no response."""
+        """Send a GET request. Raises TransportError if there is no response."""
 
     @abstractmethod
     async def _post(self, path: str, body: bytes) -> RawResponse:
-        """Send a POST request. Raises Transport if there is no response."""
+        """Send a POST request. Raises TransportError if there is no response."""
 
     @abstractmethod
     def _stream(self, path: str, body: bytes) -> AbstractAsyncContextManager[StreamedResponse]:
-        """Send a POST request and yield its response before its body is read. Raises Transport if
-        there is no response.
+        """Send a POST request and yield its response before its body is read. Raises TransportError
+        if there is no response.
         """
 
     def _check_key(self) -> None:
@@ -427,7 +427,7 @@ class VendorProvider(LLMProvider):
             async with asyncio.timeout(self._timeout):
                 return await self._post(self.wire.path, body)
         except TimeoutError:
-            raise mark_unsure(Transport(f"no answer within {self._timeout:g} s")) from None
+            raise mark_unsure(TransportError(f"no answer within {self._timeout:g} s")) from None
 
     @asynccontextmanager
     async def _open_stream(self, body: bytes) -> AsyncIterator[StreamedResponse]:
@@ -438,7 +438,7 @@ class VendorProvider(LLMProvider):
                 async with asyncio.timeout(self._timeout):
                     stream = await stack.enter_async_context(self._stream(self.wire.path, body))
             except TimeoutError:
-                raise mark_unsure(Transport(f"no answer within {self._timeout:g} s")) from None
+                raise mark_unsure(TransportError(f"no answer within {self._timeout:g} s")) from None
             yield stream
 
     async def _read_with_timeouts(self, stream: StreamedResponse) -> AsyncGenerator[bytes, None]:
@@ -453,7 +453,7 @@ class VendorProvider(LLMProvider):
                         chunk = await anext(chunks, None)
                 except TimeoutError:
                     raise mark_unsure(
-                        Transport(f"the answer stood still for {timeout:g} s")
+                        TransportError(f"the answer stood still for {timeout:g} s")
                     ) from None
                 if chunk is None:
                     return
@@ -503,10 +503,10 @@ class VendorProvider(LLMProvider):
     def _assemble_answer(
         self, stream: StreamedResponse, assembler: StreamAssembler, request: ChatRequest
     ) -> LLMResponse:
-        """Return the answer of a stream. Raises Transport if the stream ended too early."""
+        """Return the answer of a stream. Raises TransportError if the stream ended too early."""
         answer = assembler.assemble()
         if answer is None:
-            raise Transport(
+            raise TransportError(
                 "the answer broke off before its end", request_id=_request_id(stream.headers)
             )
         return self._parse_answer(RawResponse(200, stream.headers, b""), request, answer)
@@ -547,7 +547,7 @@ class VendorProvider(LLMProvider):
             address_hint=self._address_hint,
         )
 
-    def _malformed_answer_error(self, content: bytes, request_id: str | None) -> Transport:
+    def _malformed_answer_error(self, content: bytes, request_id: str | None) -> TransportError:
         """Return the error for an answer that has not the form of its API."""
         description = vendor_errors.describe(content)
         text = f"the answer is not of the agreed form but {description}"
@@ -555,7 +555,7 @@ class VendorProvider(LLMProvider):
             text += f"; {self._address_hint}"
         elif description.startswith("a web page"):
             text += f"; check `base_url` of [providers.{self.name}]"
-        return Transport(text, request_id=request_id)
+        return TransportError(text, request_id=request_id)
 
     def _connection_error(self, error: BaseException) -> ProviderError:
         """Return the error for a failed connection. httpx and httpx2 name their exceptions
@@ -581,9 +581,9 @@ class VendorProvider(LLMProvider):
         if "ConnectTimeout" in names:
             text = f"no answer within {CONNECT_TIMEOUT:g} s"
         if names & {"ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
-            transport_error = NothingListens if is_refused else Transport
+            transport_error = NothingListens if is_refused else TransportError
             return transport_error(f"no connection to {self._host}: {text}")
-        return mark_unsure(Transport(f"the connection to {self._host} broke off: {text}"))
+        return mark_unsure(TransportError(f"the connection to {self._host} broke off: {text}"))
 
     def _supported_temperature(self, temperature: float | None) -> float | None:
         """Return the temperature if the model accepts it; else log once that it is dropped."""
@@ -758,7 +758,7 @@ def _parse_creation(entry: Json) -> float:
 
 async def _drain(body: AsyncIterator[bytes]) -> None:
     """Read the empty remainder of a body, as only a connection read to its end can be reused."""
-    with suppress(Transport, AnswerTooLarge, TimeoutError):
+    with suppress(TransportError, AnswerTooLarge, TimeoutError):
         async with asyncio.timeout(1.0):
             async for _ in body:
                 pass

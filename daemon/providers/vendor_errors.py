@@ -22,7 +22,7 @@ from daemon.errors import (
     Overloaded,
     ProviderError,
     Retryable,
-    Transport,
+    TransportError,
     Unavailable,
 )
 from daemon.system.http_body import parse_json
@@ -94,7 +94,7 @@ _EXPLANATIONS: Mapping[type[ProviderError], str] = {
     BadKey: "the key was refused",
     NoQuota: "the account has no balance left, or its spend limit is reached",
     Overloaded: "the vendor is busy",
-    Transport: "no usable answer came",
+    TransportError: "no usable answer came",
     Unavailable: "the vendor has a fault of its own",
     BadRequest: "the vendor refused the request",
     ContextOverflow: "the conversation is longer than the model takes",
@@ -152,7 +152,8 @@ def from_response(
 def _kind_of_status(status: int) -> type[ProviderError]:
     if status >= 500 or status == 200:  # a 200 that holds an error
         return Unavailable
-    return BadRequest if status >= 400 else Transport  # a redirect: some portal, not the vendor
+    # a redirect is of some portal, not of the vendor
+    return BadRequest if status >= 400 else TransportError
 
 
 def _parse_body(content: bytes) -> tuple[list[str], str]:

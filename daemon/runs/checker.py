@@ -13,7 +13,7 @@ from daemon.models import Taint
 from daemon.runs.gather import one_line
 from daemon.runs.judge import judge_report
 from daemon.runs.protocols import CheckOutcome
-from daemon.runs.report_schema import SchemaFault, find_faults, load_schema
+from daemon.runs.report_schema import ReportSchemaError, find_faults, load_schema
 
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Judge
@@ -43,7 +43,7 @@ class LiveChecker:
         try:
             validator = await asyncio.to_thread(load_schema, self.workspace, file)
             faults = await asyncio.to_thread(find_faults, validator, report)
-        except SchemaFault as error:
+        except ReportSchemaError as error:
             return CheckOutcome(passed=None, text=f"its schema {file} {error}")
         if faults:
             return CheckOutcome(passed=False, text=f"the report does not fit {file}: {faults}")

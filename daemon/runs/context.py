@@ -71,7 +71,7 @@ from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, Rehears
 from daemon.runs.services import RunServices
 from daemon.store.run_rows import select_last
 from daemon.store.runs import RunRepository
-from daemon.tokens import estimate_tokens
+from daemon.token_estimate import estimate_tokens
 from daemon.tools.builtin import finish, shell
 from daemon.tools.builtin.command_lines import PROGRAMS
 from daemon.tools.builtin.subagent import SUBAGENT

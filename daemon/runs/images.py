@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.providers.wire.images import MAX_BYTES, parse_image
 from daemon.system.file_scan import scan_files
 from daemon.system.patterns import Patterns
@@ -75,7 +75,7 @@ def load_images(
             image = parse_image(_read(path, policy, routine))
             if len(image.data) > bytes_left:
                 raise ValueError(f"all together would have more than {MAX_TOTAL_BYTES / 1e6:g} MB")
-        except (ValueError, OSError, RejectedCall) as problem:
+        except (ValueError, OSError, CallRejected) as problem:
             notes.append(f"{path} is not shown: {getattr(problem, 'strerror', None) or problem}")
             continue
         images.append(image)
@@ -113,7 +113,7 @@ def _match(glob: str, workspace: Path) -> list[str]:
 def _read(path: str, policy: Policy, routine: str) -> bytes:
     """Return the content of a file that the policy lets the tool `file_read` read.
 
-    Raises ValueError, OSError or RejectedCall with what is in the way.
+    Raises ValueError, OSError or CallRejected with what is in the way.
     """
     file_path = policy.reach.resolve(path)
     for name in file_path.names:

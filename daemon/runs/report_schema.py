@@ -30,21 +30,21 @@ _DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 _LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, re.error)
 
 
-class SchemaFault(Exception):
+class ReportSchemaError(Exception):
     """A schema cannot be used, and why, for people."""
 
 
 def load_schema(workspace: Path, path: str) -> Validator:
     """Return a validator of the schema in a file of the workspace.
 
-    A schema without `$schema` is one of draft 2020-12. Raises SchemaFault for a file that cannot be
-    read, is no JSON Schema, or refers to another file, and where the package for schemas is
-    missing.
+    A schema without `$schema` is one of draft 2020-12. Raises ReportSchemaError for a file that
+    cannot be read, is no JSON Schema, or refers to another file, and where the package for schemas
+    is missing.
     """
     try:
         from jsonschema import Draft202012Validator
     except ImportError:
-        raise SchemaFault("needs `pip install 'agentd-routines[schema]'`") from None
+        raise ReportSchemaError("needs `pip install 'agentd-routines[schema]'`") from None
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
@@ -52,20 +52,20 @@ def load_schema(workspace: Path, path: str) -> Validator:
 
     schema = _read_json(workspace, path)
     if not isinstance(schema, dict | bool):
-        raise SchemaFault("is no JSON Schema: expected an object")
+        raise ReportSchemaError("is no JSON Schema: expected an object")
     if isinstance(schema, dict) and not isinstance(schema.get("$schema", ""), str):
-        raise SchemaFault("is no JSON Schema: $schema: expected a text")
+        raise ReportSchemaError("is no JSON Schema: $schema: expected a text")
     validator_class = validator_for(schema, default=Draft202012Validator)
     try:
         validator_class.check_schema(schema)
     except SchemaError as error:
         fault = f"{_shorten(error.json_path)}: {_shorten(error.message)}"
-        raise SchemaFault(f"is no JSON Schema: {fault}") from None
+        raise ReportSchemaError(f"is no JSON Schema: {fault}") from None
     except RecursionError:
-        raise SchemaFault("is no JSON Schema: it is nested too deeply") from None
+        raise ReportSchemaError("is no JSON Schema: it is nested too deeply") from None
     for reference in _references(schema):
         if not reference.startswith("#"):
-            raise SchemaFault(
+            raise ReportSchemaError(
                 f"refers to {_shorten(reference)}, and nothing is fetched: "
                 'write it into this file, below "$defs"'
             )
@@ -74,11 +74,13 @@ def load_schema(workspace: Path, path: str) -> Validator:
         validator.is_valid(None)
         _resolve_references(schema)
     except Unresolvable as error:
-        raise SchemaFault(f"refers to what it does not hold: {_shorten(str(error))}") from None
+        raise ReportSchemaError(
+            f"refers to what it does not hold: {_shorten(str(error))}"
+        ) from None
     except RecursionError:
-        raise SchemaFault("refers to itself without end") from None
+        raise ReportSchemaError("refers to itself without end") from None
     except _LIBRARY_ERRORS as error:
-        raise SchemaFault(
+        raise ReportSchemaError(
             f"cannot be used: {_shorten(f'{type(error).__name__}: {error}')}"
         ) from None
     return validator
@@ -104,19 +106,19 @@ def _read_json(workspace: Path, path: str) -> Any:
         # programs of agents may write into the workspace, so no link leads out of it
         with os.fdopen(open_beneath(str(workspace), path), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SchemaFault("is no file")
+                raise ReportSchemaError("is no file")
             content = file.read(MAX_SCHEMA_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SchemaFault(f"cannot be read in the workspace: {reason}") from None
+        raise ReportSchemaError(f"cannot be read in the workspace: {reason}") from None
     if len(content) > MAX_SCHEMA_BYTES:
-        raise SchemaFault(
+        raise ReportSchemaError(
             f"is longer than the {MAX_SCHEMA_BYTES:,} bytes that are read of a schema"
         )
     try:
         return _parse_json(content.decode().removeprefix("\ufeff"))
     except ValueError as error:
-        raise SchemaFault(f"is no JSON: {error}") from None
+        raise ReportSchemaError(f"is no JSON: {error}") from None
 
 
 def _references(node: Any) -> Iterator[str]:

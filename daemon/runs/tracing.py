@@ -1,4 +1,4 @@
-"""Collect the spans of this process and hand them to the exporter."""
+"""Collect the spans of this process and pass them to the exporter."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 git obeys what stands in `.git`: its config and its hooks are commands, and they run with the rights
 of whoever uses git there next. What is there when a program starts stays as it is
 (Sandbox.cell). A new one cannot be prevented, as neither mounts nor Landlock know names that do not
-exist yet: it gets another name, by which git does not look, when the program has ended.
+exist yet: when the program has ended, it gets another name, under which git does not look for it.
 
 Not covered: a bare repository, which has no `.git`. git obeys it only where somebody goes into its
 folder.
@@ -27,6 +27,7 @@ UNTRUSTED_NAME = ".git.untrusted"
 """The name that a new `.git` gets; with a number behind it if that is taken."""
 
 _Identity: TypeAlias = tuple[int, int, int]
+"""Device, inode, and of a file or link the time of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Repositories:
             folder = Path(path).parent
             try:
                 Path(path).rename(_free_path(folder))
-            except PermissionError:  # a program took away the right to
+            except PermissionError:  # a program took away the right to rename in this folder
                 folder.chmod(0o700)
                 Path(path).rename(_free_path(folder))
         return new_paths

@@ -54,7 +54,7 @@ def find_blocked_folder(workspace: Path, user: User) -> Path | None:
     return None
 
 
-def hand_over_workspace(workspace: Path, user: User) -> None:
+def give_workspace_to_user(workspace: Path, user: User) -> None:
     """Give a workspace of root's, and all that root made in it, to the user; links are not
     followed.
     """

@@ -24,7 +24,7 @@ from daemon.definitions.routines.folder import name_faults, routine_of, write_ne
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.rules import AGENT_RULES
 from daemon.definitions.schedule import interval_in_words
-from daemon.definitions.schedule_text import UnclearSchedule, parse_schedule_text
+from daemon.definitions.schedule_text import UnclearScheduleError, parse_schedule_text
 from daemon.definitions.values import format_duration
 from daemon.durations import parse_duration
 from daemon.errors import ConfigError, NotFound, Refused, ToolFailed
@@ -359,7 +359,7 @@ def _compose_definition(
         trigger: Json = {"pace": proposal.when}
         if ".." not in proposal.when:
             trigger = dict(parse_schedule_text(proposal.when, zone, now=now))
-    except UnclearSchedule as error:
+    except UnclearScheduleError as error:
         raise ToolFailed(str(error)) from None
     maker_settings = maker.run
     inherited_keys = {

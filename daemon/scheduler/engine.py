@@ -87,7 +87,7 @@ class RoutineEngine:
     ) -> None:
         """Make an engine without routines; `load` or `start` brings them.
 
-        `submit` hands a run that was started to the run queue; `cancel` stops a run by its id.
+        `submit` puts a run that was started into the run queue; `cancel` stops a run by its id.
         `event_loop`: whose timers APScheduler sleeps on; None: the loop that runs at the start.
         `zone` is the time zone of routines that name none. `machine` is the machine id and `host`
         the host name; None: of this machine. `shared_journal`: several machines share the journal.

@@ -16,7 +16,7 @@ from daemon.errors import ConfigError, ToolFailed
 from daemon.providers.budget import price_checks
 from daemon.providers.capabilities import capabilities_of
 from daemon.providers.programs import check_model
-from daemon.runs.report_schema import SchemaFault, load_schema
+from daemon.runs.report_schema import ReportSchemaError, load_schema
 from daemon.tools.registry import FunctionDefinition, FunctionRegistry
 
 
@@ -124,7 +124,7 @@ def schema_checks(workspace: Path) -> tuple[CrossFieldCheck[RoutineDefinition], 
             return
         try:
             load_schema(workspace, file)
-        except SchemaFault as error:
+        except ReportSchemaError as error:
             yield Conflict(
                 "check.schema",
                 str(error),

@@ -111,7 +111,7 @@ class SlotLedger:
     ) -> None:
         """Make a ledger without routines.
 
-        `submit` hands a run that was started to the run queue; `cancel` stops a run by its id.
+        `submit` puts a run that was started into the run queue; `cancel` stops a run by its id.
         `zone` is the time zone of routines that name none, `machine` the machine id, `host` the
         host name. `shared_journal`: several machines share the journal, so a run may be executed on
         another machine than the one that starts it, and `machines` of a routine does not limit

@@ -1,7 +1,7 @@
 """The connection that runs the journal's statements: what both databases offer, and SQLite's.
 
 Each statement is written once, in what SQLite 3.35 and PostgreSQL 13 have in common. A parameter is
-marked `?`; the PostgreSQL connection hands it on as `%s`, and nothing else of a statement is
+marked `?`; the PostgreSQL connection sends it as `%s`, and nothing else of a statement is
 changed. `tests/store/test_statements.py` prepares every statement on both databases. Where the
 databases truly differ, the connection has a method.
 

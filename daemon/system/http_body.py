@@ -1,7 +1,7 @@
 """Read the body of an HTTP answer, whatever client brings it, and no more of it than a limit
 allows.
 
-Every client here (httpx, httpx2 below the SDKs) hands out the raw bytes of a body as they come.
+Every client here (httpx, httpx2 below the SDKs) returns the raw bytes of a body as they come.
 Unpacking is done here and bit by bit: a server that packs a gigabyte of zeros into a megabyte is
 stopped by what it unpacks to, one that never ends by what it has sent.
 """

@@ -1,5 +1,5 @@
-"""How clients of httpx and httpx2 connect: one TLS context for the process, and the proxy of the
-environment.
+"""How clients of httpx and httpx2 connect: one TLS context for the process, the proxy of the
+environment, and a connection for each concurrent request.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ import errno
 import os
 import socket
 import ssl
+import time
+from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 # Seconds that an idle connection is kept. Servers close idle ones on their own before long.
@@ -61,6 +63,62 @@ def proxy_for(url: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+class Closable(Protocol):
+    """A client or a transport of httpx or httpx2."""
+
+    def aclose(self) -> Awaitable[None]: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class ClientPool(Generic[C]):
+    """Clients, or transports, for one server: one for each concurrent request.
+
+    httpx and httpx2 check all idle connections of a client when a request begins and when it ends
+    (encode/httpcore, pull request 1035). With a hundred concurrent requests on one client that is
+    most of their CPU, so each client of a pool has a single connection.
+    """
+
+    def __init__(self, build: Callable[[], C], *, keepalive: float = KEEPALIVE) -> None:
+        """`build` makes a client; the first is made at once, and raises what is wrong with its
+        settings. A client is idle `keepalive` seconds at most.
+        """
+        self._build, self._keepalive = build, keepalive
+        self._idle: list[tuple[C, float]] = [(build(), time.monotonic())]
+        """(client, since when it is idle); the client used last is at the end and taken next."""
+        self._is_closed = False
+
+    def take(self) -> C:
+        """Return a client for one request: an idle one, or a new one."""
+        return self._idle.pop()[0] if self._idle else self._build()
+
+    async def give_back(self, client: C) -> None:
+        """Keep a client for the next request, and close those that were idle for too long."""
+        if self._is_closed:
+            await client.aclose()
+            return
+        now = time.monotonic()
+        idle, self._idle = self._idle, []
+        expired_clients = []
+        for idle_client, idle_since in idle:
+            if now - idle_since > self._keepalive:
+                expired_clients.append(idle_client)
+            else:
+                self._idle.append((idle_client, idle_since))
+        # The list is complete before the first await, as other requests take from it meanwhile.
+        self._idle.append((client, now))
+        for expired_client in expired_clients:
+            await expired_client.aclose()
+
+    async def close(self) -> None:
+        """Close the idle clients now, and each other one when it is given back."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for client, _ in idle:
+            await client.aclose()
 
 
 def root_cause(error: BaseException) -> BaseException:

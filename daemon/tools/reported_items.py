@@ -3,7 +3,7 @@
 Theory of operation. A routine with `[dedupe]` reports through the tool `report_items` and in no
 other way. The result of each call says which of its items are new; from then on the steps alone
 decide, so a run that is resumed or replayed comes to the same report. Items are marked as seen in
-the very commit that hands the report to the outbox: a run that dies before that has reported
+the very commit that puts the report into the outbox: a run that dies before that has reported
 nothing, and the next one reports the same items.
 """
 

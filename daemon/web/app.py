@@ -24,12 +24,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable
+from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable
 from daemon.web.access import PageAccess
 from daemon.web.attention import request_attention
 from daemon.web.editing import Refusal, save, show_editor, show_new_routine
 from daemon.web.rendering import render
-from daemon.web.views import ACTIONS, MENU, VIEWS, Action, SeeOther, View, perform
+from daemon.web.views import ACTIONS, MENU, VIEWS, Action, PageMoved, View, perform
 
 STATIC = Path(__file__).parent / "static"
 OTHER_USER = (
@@ -82,7 +82,7 @@ class DaemonClients:
 
 
 class AccessMiddleware:
-    """Refuses requests of whoever may not see the page, and hands on all others."""
+    """Refuses requests of whoever may not see the page, and passes all others to the app."""
 
     def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app, self._access = app, access
@@ -132,8 +132,8 @@ def create_app(daemon: DaemonClients, access: PageAccess) -> Starlette:
         return fault_response(request, HTTPStatus.SERVICE_UNAVAILABLE, "No daemon", text)
 
     handlers: dict[type[Exception], ExceptionHandler] = {
-        SeeOther: handle_see_other,
-        Problem: handle_problem,
+        PageMoved: handle_page_moved,
+        ApiError: handle_problem,
         Unreachable: handle_unreachable,
         ConnectionLost: handle_unreachable,
         HTTPException: handle_http_error,
@@ -226,7 +226,7 @@ async def event_frames(daemon: DaemonClients, path: str) -> AsyncIterator[bytes]
             yield b"event: following\ndata: {}\n\n"
             while (event := await asyncio.to_thread(next, events, None)) is not None:
                 yield b"data: %s\n\n" % json.dumps(event).encode()
-        except (Problem, Unreachable, ConnectionLost):
+        except (ApiError, Unreachable, ConnectionLost):
             yield b"event: gone\ndata: {}\n\n"
 
 
@@ -259,14 +259,14 @@ def fault_response(request: Request, status: HTTPStatus, title: str, text: str) 
     return html_response(render("fault.html", context), status)
 
 
-def handle_see_other(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, SeeOther)  # noqa: S101  # for the type checker alone
+def handle_page_moved(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, PageMoved)  # noqa: S101  # for the type checker alone
     return RedirectResponse(error.path, HTTPStatus.SEE_OTHER)
 
 
 def handle_problem(request: Request, error: Exception) -> Response:
     """Return the page for what the daemon refuses."""
-    assert isinstance(error, Problem)  # noqa: S101  # for the type checker alone
+    assert isinstance(error, ApiError)  # noqa: S101  # for the type checker alone
     status = HTTPStatus.BAD_GATEWAY
     if error.status in FORWARDED_STATUSES:
         status = HTTPStatus(error.status)

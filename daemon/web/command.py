@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.api.embedded_uvicorn import Listener
+from daemon.api.embedded_uvicorn import SocketServer
 from daemon.api.listener import ListenerSocket
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import Client
@@ -44,7 +44,7 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     access = PageAccess(port)
     daemon = DaemonClients(client.socket_path, trusted=client.is_trusted)
     listener_socket = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), file_id=None)
-    server = Listener(create_app(daemon, access), listener_socket, HEADERS)
+    server = SocketServer(create_app(daemon, access), listener_socket, HEADERS)
 
     def stop() -> None:
         server.stop()

@@ -12,10 +12,10 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from daemon.cli.call import quote
-from daemon.cli.client import Client, Problem
+from daemon.cli.client import ApiError, Client
 from daemon.cli.render import ALLOWED_UNPRINTABLE
 from daemon.web.rendering import text_without_place
-from daemon.web.views import Context, SeeOther
+from daemon.web.views import Context, PageMoved
 
 EMPTY = """\
 description = ""
@@ -52,14 +52,14 @@ def show_editor(client: Client, *, name: str, query: Mapping[str, str]) -> tuple
     """Show the file of a routine as a text to be changed."""
     source = client.request("GET", f"/v1/routines/{quote(name)}/source")
     if source.get("read_only", "") is not None:
-        raise SeeOther(f"/routines/{quote(name)}")
+        raise PageMoved(f"/routines/{quote(name)}")
     return "edit.html", _make_form(name, source["text"], source=source)
 
 
 def show_new_routine(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show a new routine as a text to be written, which begins as a recipe or nearly empty."""
     if not client.request("GET", "/v1/status").get("edit"):
-        raise SeeOther("/routines")
+        raise PageMoved("/routines")
     recipe = query.get("recipe", "")
     texts = _request_recipes(client)
     form = _make_form(recipe if recipe in texts else "", texts.get(recipe, EMPTY))
@@ -89,7 +89,7 @@ def _replace(client: Client, name: str, text: str, digest: str) -> str | Refusal
     tag = digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
     try:
         client.request("PUT", path, {"text": file_text}, {"If-Match": f'"{tag}"'})
-    except Problem as problem:
+    except ApiError as problem:
         if problem.status == HTTPStatus.PRECONDITION_FAILED:
             # the form has the digest of now: to save again is to replace what the file has now
             present = client.request("GET", path)
@@ -108,7 +108,7 @@ def _create(client: Client, name: str, text: str, recipe: str) -> str | Refusal:
     path = f"/v1/routines/{quote(name)}/source"
     try:
         client.request("PUT", path, {"text": text}, {"If-None-Match": "*"})
-    except Problem as problem:
+    except ApiError as problem:
         return _refuse_for(problem, form)
     return _path_after(client, name)
 
@@ -117,7 +117,7 @@ def _path_after(client: Client, name: str) -> str:
     """Return the path of the page that shows a routine which was just written."""
     try:
         client.request("GET", f"/v1/routines/{quote(name)}")
-    except Problem:  # it waits for other files to be mended, as the first page says
+    except ApiError:  # it waits for other files to be mended, as the first page says
         return "/"
     return f"/routines/{quote(name)}?done=saved"
 
@@ -157,7 +157,7 @@ def hidden_characters(text: str) -> list[TextFault]:
     ]
 
 
-def _refuse_for(problem: Problem, form: Context) -> Refusal:
+def _refuse_for(problem: ApiError, form: Context) -> Refusal:
     """Return the form again for a refusal of the daemon. Raises the problem if it is a fault of the
     daemon itself.
     """

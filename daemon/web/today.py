@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
-from daemon.cli.render import humanize, pluralize
+from daemon.cli.render import humanize
 from daemon.models import FAILURES
+from daemon.plurals import pluralize
 from daemon.web.attention import without_approvals
 from daemon.web.charts import ChartPoint, make_hour_labels, make_time_line, percent_between
 from daemon.web.queries import request_items

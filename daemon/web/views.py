@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
-from daemon.cli.client import Client, Problem
+from daemon.cli.client import ApiError, Client
 from daemon.web.charts import WORST_FIRST, make_heat_map
 from daemon.web.queries import request_items
 from daemon.web.today import show_today
@@ -27,7 +27,7 @@ MAX_ROUTINES = 2000
 PAGE_SIZE = 50
 
 
-class SeeOther(Exception):
+class PageMoved(Exception):
     """The page has another path."""
 
     def __init__(self, path: str) -> None:
@@ -73,11 +73,11 @@ def show_routine(client: Client, *, name: str, query: Mapping[str, str]) -> tupl
     definition = client.request("GET", f"/v1/routines/{quoted_name}")
     try:
         explanation = str(client.request("GET", f"/v1/routines/{quoted_name}/why")["sentence"])
-    except Problem as error:
+    except ApiError as error:
         explanation = str(error)
     try:
         source = client.request("GET", f"/v1/routines/{quoted_name}/source")
-    except Problem as error:
+    except ApiError as error:
         source = {"path": definition["path"] or "", "text": "", "problem": str(error)}
     read_only = source.get("read_only", "")
     return "routine.html", {
@@ -114,7 +114,7 @@ def show_run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[st
     """Show a run as a transcript: its prompt, what it did and by which rule, what it used."""
     record = client.request("GET", f"/v1/runs/{quote(name)}")
     if record["id"] != name:
-        raise SeeOther(f"/runs/{record['id']}")
+        raise PageMoved(f"/runs/{record['id']}")
     return "run.html", transcript_context(client, record)
 
 

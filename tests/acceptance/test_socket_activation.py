@@ -29,7 +29,7 @@ async def socket_activation(home, tmp_path):
     process.
     """
     control, hooks = tmp_path / "c.sock", tmp_path / "h.sock"
-    # of its environment the tool hands on next to nothing
+    # the tool passes next to nothing of its environment to the daemon
     environment = [
         word
         for name, value in (home.env | {"PYTHONPATH": str(ROOT)}).items()

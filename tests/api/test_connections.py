@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from daemon.api.connections import ConnectionLimits, limits_for, peer_of
-from daemon.api.embedded_uvicorn import Listener
+from daemon.api.embedded_uvicorn import SocketServer
 from daemon.api.listener import open_listener
 from daemon.api.public import PublicServer
 from daemon.api.webhooks import Hooks, make_hooks_application
@@ -61,14 +61,14 @@ class Site:
         return PlainTextResponse(f"{len(await request.body())} bytes")
 
 
-class ServedListener:
-    """A listener at work, and the clients that a test has connected to it."""
+class ServedSocket:
+    """A server at work, and the clients that a test has connected to it."""
 
-    def __init__(self, listener: Listener) -> None:
-        self.listener, self.clients = listener, list[Client]()
+    def __init__(self, socket_server: SocketServer) -> None:
+        self.socket_server, self.clients = socket_server, list[Client]()
 
     async def connect(self, source: str = "127.0.0.1") -> Client:
-        socket_of_listener = self.listener._listener.socket
+        socket_of_listener = self.socket_server._listener_socket.socket
         connection = socket.socket(socket_of_listener.family, socket.SOCK_STREAM)
         connection.setblocking(False)
         if socket_of_listener.family != socket.AF_UNIX:
@@ -86,15 +86,15 @@ class ServedListener:
     async def has(self, count: int) -> None:
         """Wait until the listener counts so many connections."""
         async with asyncio.timeout(PATIENCE):
-            while len(self.listener.connections) != count:
+            while len(self.socket_server.connections) != count:
                 await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def serve_listener(listener: Listener) -> AsyncIterator[ServedListener]:
-    serving = asyncio.create_task(listener.serve())
-    await listener.ready()
-    server = ServedListener(listener)
+async def serve_socket(socket_server: SocketServer) -> AsyncIterator[ServedSocket]:
+    serving = asyncio.create_task(socket_server.serve())
+    await socket_server.ready()
+    server = ServedSocket(socket_server)
     try:
         yield server
     finally:
@@ -102,17 +102,17 @@ async def serve_listener(listener: Listener) -> AsyncIterator[ServedListener]:
             client.writer.close()
             with suppress(ConnectionError):
                 await client.writer.wait_closed()
-        listener.stop()
+        socket_server.stop()
         await serving
 
 
 @asynccontextmanager
 async def site(
     folder: Path, limits: ConnectionLimits
-) -> AsyncIterator[tuple[ServedListener, asyncio.Queue[bytes]]]:
+) -> AsyncIterator[tuple[ServedSocket, asyncio.Queue[bytes]]]:
     site = Site()
-    async with serve_listener(
-        Listener(
+    async with serve_socket(
+        SocketServer(
             site.app,
             open_listener(folder / "run" / "site.sock", {}),
             {"agentd-version": "9"},
@@ -123,7 +123,7 @@ async def site(
 
 
 class Reader(asyncio.StreamReader):
-    """A reader that hands out what came before the other side closed the connection without reading
+    """A reader that returns what came before the other side closed the connection without reading
     everything.
     """
 
@@ -241,13 +241,13 @@ async def test_an_interrupted_webhook_logs_no_error(
         settings=SimpleNamespace(webhook_secret=None, senders={}),
         secrets=Secrets(),
     )
-    listener = Listener(
+    socket_server = SocketServer(
         make_hooks_application(hooks),
         open_listener(tmp_path / "h.sock", {}),
         {"agentd-version": "9"},
         limits=make_limits(body=0.2),
     )
-    async with serve_listener(listener) as server:
+    async with serve_socket(socket_server) as server:
         client = await server.connect()
         await client.say(
             'POST /v1/hooks/door HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"a'
@@ -311,7 +311,7 @@ async def test_an_event_stream_outlives_the_time_limits(tmp_path: Path) -> None:
 async def test_a_client_that_does_not_read_its_answer_is_disconnected(tmp_path: Path) -> None:
     async with site(tmp_path, make_limits(idle=0.2)) as (server, _):
         with socket.socket(socket.AF_UNIX) as deaf:
-            deaf.connect(os.fspath(server.listener.path))
+            deaf.connect(os.fspath(server.socket_server.path))
             deaf.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             poll = select.poll()
             poll.register(deaf, 0)  # hears of nothing but the end
@@ -349,7 +349,7 @@ async def test_a_thousand_silent_connections_replace_only_each_other(
         client = await server.connect()
         await client.say(LAST)
         assert (await client.answer()).status == 200
-        assert len(server.listener.connections) <= 30
+        assert len(server.socket_server.connections) <= 30
         words.put_nowait(b"still here\n")
         await stream.until("still here\n")
 
@@ -385,7 +385,7 @@ async def test_a_listener_without_free_descriptors_does_not_spin(
     async with site(tmp_path, make_limits()) as (server, _):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with socket.socket(socket.AF_UNIX) as client:
-            client.connect(os.fspath(server.listener.path))
+            client.connect(os.fspath(server.socket_server.path))
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
             try:
                 async with asyncio.timeout(PATIENCE):
@@ -413,17 +413,17 @@ async def test_one_address_cannot_use_all_connections(tmp_path: Path) -> None:
     async with open_harness(tmp_path) as harness:
         limits = make_limits(connections=4, per_peer=3)
         server = PublicServer("127.0.0.1:0", harness.api, metrics=True, hooks=hooks, limits=limits)
-        async with serve_listener(server) as served_listener:
+        async with serve_socket(server) as served_socket:
             for _ in range(3):
-                client = await served_listener.connect()
+                client = await served_socket.connect()
                 head = (
                     "POST /v1/hooks/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: "
                     "100-continue\r\n\r\n"
                 )
                 await client.say(head)
                 await client.until("HTTP/1.1 100")
-            assert (await (await served_listener.connect()).answer()).status == 503
-            client = await served_listener.connect(source="127.0.0.2")
+            assert (await (await served_socket.connect()).answer()).status == 503
+            client = await served_socket.connect(source="127.0.0.2")
             await client.say("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert (await client.answer()).status == 200
 

@@ -178,7 +178,7 @@ def test_every_used_uvicorn_attribute_is_listed() -> None:
 
 @pytest.mark.slow
 def test_only_one_file_imports_uvicorn_and_h11() -> None:
-    """Whoever else needs a server uses `Listener` of api/embedded_uvicorn.py."""
+    """Whoever else needs a server uses `SocketServer` of api/embedded_uvicorn.py."""
     users = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

@@ -424,4 +424,4 @@ def test_only_a_socket_of_that_name_is_taken_over_from_systemd(tmp_path: Path) -
     )
     server = HookServer(hooks, tmp_path / "agentd-hooks.sock", env)
     assert server.path == tmp_path / "agentd-hooks.sock"
-    server._listener.close()
+    server._listener_socket.close()

@@ -1,8 +1,8 @@
 """How late a routine fires: wall clock minus the instant it was due, with a thousand and ten
 thousand of them.
 
-Through the real alarm, engine and journal, up to where its run is handed on. And what one question
-to the crontab engine costs.
+Through the real alarm, engine and journal, up to where its run is passed to the run queue. And what
+one question to the crontab engine costs.
 """
 
 from __future__ import annotations

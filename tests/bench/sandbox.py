@@ -14,7 +14,7 @@ from daemon.sandbox.bounds import Bounds
 from daemon.sandbox.detection import BWRAP, choose_sandbox
 from daemon.sandbox.running import PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox
-from daemon.sandbox.user import find_program_user, hand_over_workspace
+from daemon.sandbox.user import find_program_user, give_workspace_to_user
 from tests.bench.measure import Bench, Effort, Row
 
 TRUE = "/usr/bin/true"
@@ -30,7 +30,7 @@ def sandbox(effort: Effort) -> Iterable[Row]:
         folder.chmod(0o711)
         (folder / "workspace").mkdir()
         if user := find_program_user(folder / "workspace"):
-            hand_over_workspace(folder / "workspace", user)
+            give_workspace_to_user(folder / "workspace", user)
         cells = {"supervisor": Sandbox(level="off", user=user)}
         for rung, bwrap in {"bubblewrap": BWRAP, "landlock": ()}.items():
             sandbox = asyncio.run(choose_sandbox("prefer", folder, user, bwrap=bwrap))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli.call import quote, socket_candidates, start_command
-from daemon.cli.client import Client, ConnectionLost, Problem, Unreachable, open_first
+from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable, open_first
 from daemon.definitions.paths import socket_paths
 
 
@@ -78,13 +78,13 @@ def test_a_problem_has_the_fields_of_the_answer(tmp_path: Path) -> None:
     )
     with (
         answering(tmp_path, head + body) as path,
-        pytest.raises(Problem, match="no such run") as error,
+        pytest.raises(ApiError, match="no such run") as error,
     ):
         Client(path).request("GET", "/")
     assert (error.value.status, error.value.code) == (404, "not_found")
     plain = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"
     (tmp_path / "raw.sock").unlink()
-    with answering(tmp_path, plain) as path, pytest.raises(Problem, match="HTTP status 502"):
+    with answering(tmp_path, plain) as path, pytest.raises(ApiError, match="HTTP status 502"):
         Client(path).request("GET", "/")
 
 

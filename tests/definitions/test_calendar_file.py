@@ -18,7 +18,7 @@ from daemon.definitions.calendar_file import (
     MAX_EVENTS,
     MAX_RECURRING,
     Calendar,
-    CalendarFault,
+    CalendarError,
     parse_calendar,
     read_calendar,
 )
@@ -154,7 +154,7 @@ def test_a_zone_that_only_the_file_describes_is_a_fault_with_its_line() -> None:
         b"END:VEVENT\r\nEND:VCALENDAR\r\n"
     )
     with pytest.raises(
-        CalendarFault,
+        CalendarError,
         match=r"^line 11: DTSTART: Our Office is no time zone .* like Europe/Berlin; ",
     ):
         parse_calendar(content, "x.ics")
@@ -246,7 +246,7 @@ def test_times_of_outlook_are_in_the_zone_that_windows_calls_so() -> None:
 def test_what_is_not_understood_is_refused_by_its_line(
     events: str, line: int, problem: str
 ) -> None:
-    with pytest.raises(CalendarFault) as error:
+    with pytest.raises(CalendarError) as error:
         calendar(events)
     assert str(error.value).startswith(f"line {line}: ")
     assert problem in str(error.value)
@@ -263,26 +263,26 @@ def test_what_is_not_understood_is_refused_by_its_line(
     ],
 )
 def test_a_file_that_is_no_calendar_is_refused(content: bytes, problem: str) -> None:
-    with pytest.raises(CalendarFault, match=problem):
+    with pytest.raises(CalendarError, match=problem):
         parse_calendar(content, "x.ics")
 
 
 def test_calendars_are_bounded(tmp_path: Path) -> None:
     many = event("DTSTART:20261224") * (MAX_EVENTS + 1)
-    with pytest.raises(CalendarFault, match="is one of more than 5,000 events"):
+    with pytest.raises(CalendarError, match="is one of more than 5,000 events"):
         calendar(many)
     recurring = event("DTSTART:20261224", "RRULE:FREQ=YEARLY") * (MAX_RECURRING + 1)
-    with pytest.raises(CalendarFault, match="is one of more than 500 recurring events"):
+    with pytest.raises(CalendarError, match="is one of more than 500 recurring events"):
         calendar(recurring)
     daily = event("DTSTART:20261224", "RRULE:FREQ=DAILY") * 60
-    with pytest.raises(CalendarFault, match="line 274: more than 20,000 recurring events"):
+    with pytest.raises(CalendarError, match="line 274: more than 20,000 recurring events"):
         calendar(daily)
     moments = [datetime(2026, 1, 1) + timedelta(minutes=20 * number) for number in range(20_001)]
     named = ",".join(f"{moment:%Y%m%dT%H%M%S}" for moment in moments)
-    with pytest.raises(CalendarFault, match="more than 20,000 recurring events"):
+    with pytest.raises(CalendarError, match="more than 20,000 recurring events"):
         calendar(event("DTSTART:20260101T000000", f"RDATE:{named}"))
     (tmp_path / "big.ics").write_bytes(b"x" * (MAX_BYTES + 1))
-    with pytest.raises(CalendarFault, match="longer than the 1,000,000 bytes"):
+    with pytest.raises(CalendarError, match="longer than the 1,000,000 bytes"):
         read_calendar(tmp_path, "big.ics")
 
 
@@ -295,7 +295,7 @@ def test_no_calendar_is_read_outside_of_the_workspace(tmp_path: Path) -> None:
     (workspace / "folder.ics").mkdir()
     os.mkfifo(workspace / "pipe.ics")
     for path in ("../outside.ics", "link.ics", "missing.ics", "folder.ics", "pipe.ics"):
-        with pytest.raises(CalendarFault):
+        with pytest.raises(CalendarError):
             read_calendar(workspace, path)
 
 
@@ -332,7 +332,7 @@ def test_a_damaged_calendar_is_read_or_refused(changes: list[tuple[int, int, byt
         content = content[:position] + noise + content[position + length :]
     try:
         value = parse_calendar(content, "x.ics")
-    except CalendarFault:
+    except CalendarError:
         return
     for year in (1, 1900, 2026, 2200, 9999):
         value.find(datetime(year, 6, 1, tzinfo=UTC), BERLIN)

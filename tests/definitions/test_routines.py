@@ -792,14 +792,16 @@ def test_other_rules_read_all_files_again(tmp_path: Path) -> None:
     assert load_folder(tmp_path, cache=cache).routines == first.routines
 
 
-def test_a_file_that_is_read_again_and_holds_the_same_is_the_same_routine(tmp_path: Path) -> None:
+def test_a_file_that_is_read_again_and_holds_the_same_is_the_routine_in_force(
+    tmp_path: Path,
+) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.toml").write_text("[run]\nprompt = 'p'\n")
     cache = FileCache(settled_after=-60)
     cache.begin("rules")
     first = load_folder(tmp_path, cache=cache)
     (tmp_path / "two.toml").write_text("[run]\nprompt = 'another'\n")
-    cache.begin("other rules")
+    cache.begin("other rules", in_force=first.routines)
     second = load_folder(tmp_path, cache=cache)
     assert second.routines["one"] is first.routines["one"]
     assert second.routines["two"].run.prompt == "another"

@@ -18,7 +18,7 @@ from daemon.definitions.schedule_text import (
     MONTHS,
     PARTS_OF_DAY,
     Trigger,
-    UnclearSchedule,
+    UnclearScheduleError,
     parse_schedule_text,
 )
 from tests.properties import scaled_settings
@@ -188,7 +188,7 @@ def test_common_schedule_phrases_are_parsed(text: str, trigger: dict[str, object
     ],
 )
 def test_ambiguous_phrase_is_refused_with_examples(text: str, why: str) -> None:
-    with pytest.raises(UnclearSchedule) as error:
+    with pytest.raises(UnclearScheduleError) as error:
         read(text)
     message = str(error.value)
     assert why in message
@@ -376,6 +376,6 @@ def test_interval_phrase_becomes_that_interval(count: int, unit: str) -> None:
 def test_any_phrase_is_refused_or_becomes_a_valid_trigger(words: list[str]) -> None:
     try:
         trigger = read(" ".join(words))
-    except UnclearSchedule:
+    except UnclearScheduleError:
         return
     assert parse(dict(trigger), TriggerTable, file="x.toml").model_fields_set == set(trigger)

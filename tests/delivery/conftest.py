@@ -63,7 +63,7 @@ def end_run(journal, clock):
 
 @pytest.fixture
 def delivery():
-    """Make a delivery as the journal would hand it out."""
+    """Make a delivery as the journal would return it."""
 
     def make(
         text="All is well.",

@@ -189,7 +189,7 @@ bodies = (
     | st.sampled_from([b"", b" ", b"[" * 51 + b"]" * 51, b"\xef\xbb\xbf{}", b"x" * MAX_BODY_BYTES])
     | st.sampled_from([b'"' + b"x" * MAX_BODY_BYTES + b'"'])
 )
-# h11 and uvicorn hand over neither NUL nor line ends in values, and names in lower case.
+# h11 and uvicorn let neither NUL nor line ends pass in values, and pass names in lower case.
 values = st.binary(max_size=40).map(lambda value: value.translate(None, b"\0\r\n")) | (
     st.sampled_from(
         [

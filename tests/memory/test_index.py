@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.memory import index, rows
+from daemon.memory.fulltext.words import WORDS_VERSION
 from daemon.store.database import Database
 from daemon.testing import FakeClock
-from daemon.tokens import VERSION
 from tests.empty_database import copy_empty_database
 from tests.memory.conftest import START, Library, in_a_file
 from tests.properties import scaled_settings
@@ -73,7 +73,7 @@ async def test_rebuilt_index_equals_the_incremental_index(library: Library) -> N
     await outdate(library)
     await library.memory.refresh()
     assert await contents(library) == grown_contents
-    assert await library.db.write(index.state) == (VERSION, 40, 40, 7, 7)
+    assert await library.db.write(index.state) == (WORDS_VERSION, 40, 40, 7, 7)
 
 
 async def test_a_rebuild_in_parts_includes_concurrent_changes(
@@ -98,7 +98,7 @@ async def test_a_rebuild_in_parts_includes_concurrent_changes(
 
 async def test_the_index_of_an_empty_memory_is_up_to_date(library: Library) -> None:
     await library.memory.open()
-    assert await library.db.write(index.state) == (VERSION, 0, 0, 0, 0)
+    assert await library.db.write(index.state) == (WORDS_VERSION, 0, 0, 0, 0)
     assert await library.db.write(index.rebuild_some)
 
 

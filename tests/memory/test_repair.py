@@ -121,7 +121,7 @@ async def test_a_search_rebuilds_a_damaged_index(
     assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
     assert await new_library.find_texts("badgers in text 3", 1) == ["text 3 about badgers"]
     await new_library.memory.refresh()
-    assert await new_library.db.write(index.faults) == []
+    assert await new_library.db.write(index.find_faults) == []
     await new_library.db.close()
 
 
@@ -139,7 +139,7 @@ async def test_a_write_rebuilds_a_damaged_index(
     assert await new_library.find_texts("quokka") == ["a quokka came in"]
     assert await new_library.find_texts("ibex", 1) == ["an ibex came in"]
     await new_library.memory.refresh()
-    assert await new_library.db.write(index.faults) == []
+    assert await new_library.db.write(index.find_faults) == []
     await new_library.db.close()
 
 
@@ -155,7 +155,7 @@ async def test_the_integrity_check_finds_index_damage_that_no_query_meets(
     assert await new_library.memory.memory_store.examine() == []
     assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
     await new_library.memory.refresh()
-    assert await new_library.db.write(index.faults) == []
+    assert await new_library.db.write(index.find_faults) == []
     await new_library.db.close()
 
 
@@ -185,7 +185,7 @@ async def test_a_corrupted_index_page_loses_no_text(library: Library) -> None:
     await new_library.memory.open()
     assert await new_library.find_texts("walrus 17", 1) == ["walrus 17 ends"]
     await new_library.memory.refresh()
-    assert await new_library.db.write(index.faults) == []
+    assert await new_library.db.write(index.find_faults) == []
     assert len(await new_library.memory.items()) == 30
     assert await new_library.db.run_outside_transaction(
         lambda connection: connection.execute("PRAGMA integrity_check").fetchone()
@@ -258,7 +258,7 @@ async def test_an_index_of_another_version_is_emptied_before_a_write(
     await memory.store("key3", "text 3 about otters")  # an item whose turn has not come yet
     await memory.delete_item("key4")
     await memory.refresh()
-    assert await library.db.write(index.faults) == []
+    assert await library.db.write(index.find_faults) == []
     assert [chunk.content for chunk in await memory.retrieve("otters")] == ["text 3 about otters"]
 
 
@@ -378,7 +378,7 @@ async def test_texts_with_nul_and_broken_characters_are_archived_and_found(
 ) -> None:
     await library.run("01A", "wal\0rus \udcff badger", "\0", "\ud800")
     assert (await library.find_texts("badger", 1))[0].endswith("? badger")
-    assert await library.db.write(index.faults) == []
+    assert await library.db.write(index.find_faults) == []
 
 
 async def test_clock_set_back_harms_no_operation(library: Library, clock: FakeClock) -> None:
@@ -387,4 +387,4 @@ async def test_clock_set_back_harms_no_operation(library: Library, clock: FakeCl
     await library.memory.store("a", "walrus two")
     await library.run("01A", "walrus three")
     assert await library.find_texts("walrus two yesterday", 1) == ["walrus two"]
-    assert await library.db.write(index.faults) == []
+    assert await library.db.write(index.find_faults) == []

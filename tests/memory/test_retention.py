@@ -21,7 +21,7 @@ async def kept_for(library: Library, **days: int) -> None:
     await MemoryMaintenance(
         library.memory, clock=library.clock.now, retention=lambda: retention
     ).retain()
-    assert await library.db.write(index.faults) == []
+    assert await library.db.write(index.find_faults) == []
 
 
 async def with_a_run(library: Library) -> None:
@@ -120,4 +120,4 @@ async def test_retention_works_in_small_batches_and_reports_completion(library: 
         now=library.clock.now(),
     )
     assert [await library.db.write(work) for _ in range(4)] == [False, False, True, True]
-    assert await library.db.write(index.faults) == []
+    assert await library.db.write(index.find_faults) == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from daemon.policy.lexer import MAX_PIPED, Redirect, RejectedCall, Stream, parse_line
+from daemon.policy.lexer import MAX_PIPED, CallRejected, Redirect, Stream, parse_line
 from daemon.policy.reachable_paths import ReachablePaths
 from tests.properties import scaled_settings
 
@@ -89,7 +89,7 @@ def test_pipelines_keep_their_operators(line: str, operators: list[str]) -> None
 def test_programs_that_run_at_the_same_time_have_a_bound() -> None:
     assert len(words("|".join(["true"] * MAX_PIPED))) == MAX_PIPED
     assert len(words(";".join(["true"] * 2 * MAX_PIPED))) == 2 * MAX_PIPED
-    with pytest.raises(RejectedCall, match="more than"):
+    with pytest.raises(CallRejected, match="more than"):
         parse_line("|".join(["true"] * (MAX_PIPED + 1)))
 
 
@@ -146,7 +146,7 @@ def test_wildcards_are_patterns_outside_quotes_and_literal_inside_quotes() -> No
     ],
 )
 def test_refusal_shows_the_accepted_spelling(line: str, instead: str) -> None:
-    with pytest.raises(RejectedCall) as error:
+    with pytest.raises(CallRejected) as error:
         parse_line(line)
     assert instead in error.value.instead
 
@@ -182,7 +182,7 @@ _HIDDEN += ["\U000e0041", "\U000e0100", "\ud800", "\ue000", "\U0010ffff"]
 @pytest.mark.parametrize("char", _HIDDEN)
 def test_invisible_characters_are_refused_even_in_quotes(char: str) -> None:
     for line in (f"ls{char}-la", f"ls '{char}'", f'ls "{char}"', f"{char}ls"):
-        with pytest.raises(RejectedCall):
+        with pytest.raises(CallRejected):
             parse_line(line)
 
 
@@ -190,7 +190,7 @@ def test_invisible_characters_are_refused_even_in_quotes(char: str) -> None:
     "text", ["；", "ｌs", "n\u043etes.md", "\u2013l", "\u2212l", "“x”", "a\u0300", "pаypal"]
 )
 def test_ambiguous_characters_must_be_quoted(text: str) -> None:
-    with pytest.raises(RejectedCall):
+    with pytest.raises(CallRejected):
         parse_line(f"ls {text}")
     assert words(f"ls '{text}'") == [["ls", text]]
 
@@ -225,7 +225,7 @@ def test_words_quoted_by_shlex_are_read_unchanged_or_refused(operands: list[str]
     try:
         assert words(line) == [["show", *operands]]
     # an apostrophe is quoted by a backslash or holds a hidden character: refused, never misread
-    except RejectedCall:
+    except CallRejected:
         assert not line.isascii() or "'\"'\"'" in line
 
 
@@ -420,7 +420,7 @@ def test_every_accepted_line_is_run_identically_by_bash(bash: Path, fragments: l
     line = "show " + "".join(fragments)
     try:
         own_result = _run_by_us(bash, line)
-    except RejectedCall:
+    except CallRejected:
         return
     bash_result = _run_by_bash(bash, line)
     assert (_without_dots(own_result[0]), own_result[1]) == (

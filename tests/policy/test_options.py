@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from daemon.policy.lexer import RejectedCall, Word
+from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.options import ParsedCommand, Program
 
 TEXT = "-qv -NUM -n:NUM -o?WORD -f:PATH --quiet --lines=NUM --color[=WORD] --pair=TEXT+PATH"
@@ -78,15 +78,15 @@ def test_listed_options_pass_in_every_form(line: str) -> None:
     ],
 )
 def test_unlisted_options_are_refused_by_name(line: str, problem: str) -> None:
-    with pytest.raises(RejectedCall) as error:
+    with pytest.raises(CallRejected) as error:
         usage(line)
     assert problem in error.value.problem
 
 
 def test_the_refusal_of_an_option_names_the_accepted_options() -> None:
-    with pytest.raises(RejectedCall, match="write --lines"):
+    with pytest.raises(CallRejected, match="write --lines"):
         usage("--line 5 x")
-    with pytest.raises(RejectedCall, match="prog takes -qv"):
+    with pytest.raises(CallRejected, match="prog takes -qv"):
         usage("-z x")
 
 
@@ -108,17 +108,17 @@ def test_usage_states_whether_standard_input_is_read() -> None:
 
 
 def test_too_many_operands_are_refused() -> None:
-    with pytest.raises(RejectedCall, match="it takes PATH PATH"):
+    with pytest.raises(CallRejected, match="it takes PATH PATH"):
         usage("a b c", Program("prog", "", "PATH PATH"))
-    with pytest.raises(RejectedCall, match="it takes none"):
+    with pytest.raises(CallRejected, match="it takes none"):
         usage("a", Program("prog"))
 
 
 def test_wildcards_are_accepted_only_for_file_operands() -> None:
     wildcard = Word("./a", pattern="*")
-    with pytest.raises(RejectedCall, match="would be replaced by file names"):
+    with pytest.raises(CallRejected, match="would be replaced by file names"):
         PROGRAM.parse_command([Word("prog"), wildcard])
-    with pytest.raises(RejectedCall, match="would be replaced by file names"):
+    with pytest.raises(CallRejected, match="would be replaced by file names"):
         PROGRAM.parse_command([Word("prog"), Word("-o"), Word("--lines"), wildcard, Word("x")])
     assert PROGRAM.parse_command([Word("prog"), Word("x"), wildcard]).files == ("./a",)
 

@@ -1,4 +1,4 @@
-"""The tables of programs say what the programs themselves say, and hand them words they read in one
+"""The tables of programs say what the programs themselves say, and pass them words they read in one
 way.
 """
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from daemon.policy.grammars import GRAMMARS
-from daemon.policy.lexer import RejectedCall, Word
+from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.options import Program
 from daemon.policy.profiles import PROGRAM_FOLDERS, read_only_programs
 from tests.properties import scaled_settings
@@ -238,7 +238,7 @@ def test_ps_never_shows_an_environment(words: list[str]) -> None:
         pytest.skip("needs ps: apt install procps")
     try:
         argv = PS.parse_command([Word("ps"), *map(Word, words)]).argv
-    except RejectedCall:
+    except CallRejected:
         return
     env = {"PATH": os.defpath, "MARK": "CANARY-OF-AN-ENVIRONMENT"}
     # a program that fits on one line of ps, so that its environment would follow its name

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from daemon.policy.lexer import RejectedCall, Word, parse_line
+from daemon.policy.lexer import CallRejected, Word, parse_line
 from daemon.policy.reachable_paths import (
     MAX_FOLDERS,
     MAX_NAMES,
@@ -66,7 +66,7 @@ def test_a_readable_folder_is_reached_by_a_link_for_reading_only(
     path = reach.resolve(f"{tmp_path}/alias/a.log")
     assert path.names[0] == f"{tmp_path}/shared/a.log"
     assert (path.root, path.path_in_root) == (f"{tmp_path}/shared", "a.log")
-    with pytest.raises(RejectedCall):
+    with pytest.raises(CallRejected):
         reach.resolve(f"{tmp_path}/alias/a.log", for_writing=True)
 
 
@@ -77,7 +77,7 @@ def test_a_readable_folder_is_reached_by_a_link_for_reading_only(
 def test_path_outside_the_readable_folders_is_not_reachable(
     reach: ReachablePaths, given_path: str
 ) -> None:
-    with pytest.raises(RejectedCall):
+    with pytest.raises(CallRejected):
         reach.resolve(given_path)
 
 
@@ -109,7 +109,7 @@ def test_resolved_links_equal_os_path_realpath(workspace: Path, parts: list[str]
 _FOLLOW_A_FORBIDDEN_LINK = """
 import ctypes, json, os, sys
 from pathlib import Path
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.reachable_paths import ReachablePaths
 
 PR_SET_DUMPABLE, NOBODY = 4, 65534
@@ -136,7 +136,7 @@ except PermissionError:
 reach = ReachablePaths.of(workspace, [Path(link)])
 try:
     answer = reach.resolve(f"{link}/etc").real
-except RejectedCall as error:
+except CallRejected as error:
     answer = error.problem
 print(json.dumps([followed, list(reach.readable) == [link], answer.replace(link, "LINK")]))
 """
@@ -164,14 +164,14 @@ def test_a_file_is_written_a_bounded_number_of_folders_deep(
 ) -> None:
     path = "a/" * MAX_FOLDERS + "file.md"
     assert reach.resolve(path, for_writing=True).real == str(workspace / path)
-    with pytest.raises(RejectedCall, match=f"more than {MAX_FOLDERS} folders deep"):
+    with pytest.raises(CallRejected, match=f"more than {MAX_FOLDERS} folders deep"):
         reach.resolve(f"a/{path}", for_writing=True)
     assert reach.resolve(f"a/{path}").names, "what lies there may be read"
 
 
 def test_fifos_and_sockets_are_refused(reach: ReachablePaths, workspace: Path) -> None:
     os.mkfifo(workspace / "fifo")
-    with pytest.raises(RejectedCall, match="neither a file nor a folder"):
+    with pytest.raises(CallRejected, match="neither a file nor a folder"):
         refuse_devices(reach.resolve("fifo"))
     refuse_devices(reach.resolve("notes.md"))
     refuse_devices(reach.resolve("src"))
@@ -197,7 +197,7 @@ def test_a_wildcard_without_matches_stays_literal(reach: ReachablePaths, workspa
     assert expand(reach, "*.none") == ["*.none"]
     assert expand(reach, "--include=*.none") == ["--include=*.none"]
     (workspace / "--include=x").touch()
-    with pytest.raises(RejectedCall, match="would be replaced"):
+    with pytest.raises(CallRejected, match="would be replaced"):
         expand(reach, "--include=*")
 
 
@@ -206,7 +206,7 @@ def test_a_wildcard_outside_the_reachable_paths_is_refused(
 ) -> None:
     assert expand(reach, f"{tmp_path}/shared/*.log") == [f"{tmp_path}/shared/a.log"]
     for word in ("/etc/*", "link_etc/pass*", "../*", "/root/.s*/*"):
-        with pytest.raises(RejectedCall):
+        with pytest.raises(CallRejected):
             expand(reach, word)
 
 
@@ -216,7 +216,7 @@ def test_a_wildcard_with_too_many_matches_is_refused(
     (workspace / "many").mkdir()
     for number in range(MAX_NAMES + 1):
         (workspace / "many" / str(number)).touch()
-    with pytest.raises(RejectedCall, match="more than 500"):
+    with pytest.raises(CallRejected, match="more than 500"):
         expand(reach, "many/*")
 
 
@@ -224,7 +224,7 @@ def test_examples_of_a_policy_are_judged_without_the_disk(workspace: Path) -> No
     reach = ReachablePaths(str(workspace), on_disk=False)
     assert reach.resolve("innocent.log").names == ("innocent.log",)
     assert reach.expand(Word("*.csv", pattern="*.csv"))[0].text == "*.csv"
-    with pytest.raises(RejectedCall):
+    with pytest.raises(CallRejected):
         reach.resolve("src/../../x")
 
 
@@ -238,12 +238,12 @@ def test_of_the_folders_above_what_may_be_read_only_the_way_is_seen(
     assert expand(reach, f"{tmp_path}/*") == [f"{tmp_path}/alias", f"{tmp_path}/shared"]
     assert expand(reach, f"{tmp_path}/sh*d/a.log") == [f"{tmp_path}/shared/a.log"]
     for rest in ("secret.txt", "private/key", "private", "missing", "missing/x"):
-        with pytest.raises(RejectedCall, match="lies outside"):
+        with pytest.raises(CallRejected, match="lies outside"):
             expand(reach, f"{parent}/{tmp_path.name[:-1]}?/{rest}")
     assert expand(reach, f"{parent}/*/s*t") == [f"{parent}/*/s*t"]
 
 
 def test_nothing_is_seen_through_a_link_that_leads_outside(reach: ReachablePaths) -> None:
     for word in ("link_e*/passwd", "link_e*/missing", "link_e*/*"):
-        with pytest.raises(RejectedCall):
+        with pytest.raises(CallRejected):
             expand(reach, word)

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from daemon.models import Effect
 from daemon.policy.globs import Glob
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy_file import Rule, strictness
 from daemon.policy.verdicts import CallPart, judge_part
 from daemon.policy.web import HostPattern, parse_target
 from tests.properties import scaled_settings
 
 ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
-MISMATCH = RejectedCall("sort -o is not known here")
+MISMATCH = CallRejected("sort -o is not known here")
 
 
 def rule(effect: Effect, tool: str = "shell", number: int = 1, **more: object) -> Rule:
@@ -186,7 +186,7 @@ def test_a_rule_applies_only_to_its_routines_and_tools() -> None:
 
 def test_unreachable_path_is_denied_by_any_rules() -> None:
     part = command(
-        "cat /etc/shadow", refusal=RejectedCall("/etc/shadow lies outside", "name another")
+        "cat /etc/shadow", refusal=CallRejected("/etc/shadow lies outside", "name another")
     )
     verdict = judge_part(part, [rule(ALLOW)], routine="daily")
     assert (verdict.effect, verdict.rule, verdict.alternative) == (DENY, "built in", "name another")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.web import HostPattern, parse_target
 from tests.policy.conftest import Write
@@ -77,7 +77,7 @@ def test_a_url_is_rebuilt_from_its_parsed_parts(url: str, rebuilt_url: str) -> N
     ],
 )
 def test_an_ambiguous_url_is_refused(url: str) -> None:
-    with pytest.raises(RejectedCall):
+    with pytest.raises(CallRejected):
         parse_target(url)
 
 
@@ -90,7 +90,7 @@ def test_an_ambiguous_url_is_refused(url: str) -> None:
 def test_parsing_a_parsed_url_is_idempotent(url: str) -> None:
     try:
         target = parse_target(url)
-    except RejectedCall:
+    except CallRejected:
         return
     assert parse_target(target.url) == target
     assert target.url.isascii() and "@" not in target.origin and " " not in target.url
@@ -129,7 +129,7 @@ def test_host_pattern_of_a_rule_matches_these_hosts(
     ["", "http://a.b", "a.b/x", "*a.b", "a.*.b", "*.", "127.1", "a b", "a@b", "[::1", "a:b"],
 )
 def test_an_invalid_host_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(RejectedCall):
+    with pytest.raises(CallRejected):
         HostPattern.of(pattern)
 
 

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from daemon.errors import AnswerTooLarge, ProviderError, Transport
+from daemon.errors import AnswerTooLarge, ProviderError, TransportError
 from daemon.providers import LLMProvider
 from tests.fakes.flood import MEGABYTE, Flood
 from tests.fakes.vendor import FakeVendor
@@ -83,7 +83,7 @@ async def test_endless_data_around_an_answer_is_limited(
 ) -> None:
     async with Flood(kind) as flood:
         error = await failure_of(provider_for(way, flood.url, timeout=30))
-    assert type(error) is Transport
+    assert type(error) is TransportError
     assert "no answer within" not in str(error)
     assert flood.sent_bytes < SOON
 
@@ -94,7 +94,7 @@ async def test_a_missing_answer_ends_at_the_usual_timeout(
 ) -> None:
     async with Flood(kind, most=1_000_000 * MEGABYTE) as flood:
         error = await failure_of(provider_for(way, flood.url, timeout=0.5))
-    assert type(error) is Transport
+    assert type(error) is TransportError
     assert "no answer within 0.5 s" in str(error)
 
 
@@ -104,7 +104,7 @@ async def test_hostile_json_is_refused_as_malformed(
 ) -> None:
     async with Flood(kind, most=15 * MEGABYTE) as flood:
         error = await failure_of(provider_for(way, flood.url))
-    assert type(error) is Transport
+    assert type(error) is TransportError
     assert "not of the agreed form" in str(error)
     assert len(str(error)) < 500
 

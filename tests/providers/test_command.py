@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from daemon.errors import AnswerTooLarge, ConfigError, Fatal, ProviderError, Transport, Unavailable
+from daemon.errors import (
+    AnswerTooLarge,
+    ConfigError,
+    Fatal,
+    ProviderError,
+    TransportError,
+    Unavailable,
+)
 from daemon.models import Image, LLMMessage, Usage
 from daemon.providers import LLMProvider, create_provider
 from tests.fakes.vendor import FakeVendor
@@ -164,7 +171,7 @@ async def test_a_failure_has_the_last_words_of_the_program() -> None:
         r"mine \(.*\): it exited with 3: ….*not logged in: run login$", str(failure.value)
     )
     assert len(str(failure.value)) < 500
-    with pytest.raises(Transport, match="it put out nothing: try again"):
+    with pytest.raises(TransportError, match="it put out nothing: try again"):
         await put_out(" \n", complaints="try again").chat([user("hi")])
 
 
@@ -182,7 +189,7 @@ if os.fork() == 0:
 signal.pause()
 """
     provider = python(code, str(tmp_path / "pid"), timeout=5)
-    with pytest.raises(Transport, match="no answer within 5 s; it was killed") as failure:
+    with pytest.raises(TransportError, match="no answer within 5 s; it was killed") as failure:
         await provider.chat([user("hi")])
     assert failure.value.unsure
     pid = int((tmp_path / "pid").read_text())

@@ -23,7 +23,7 @@ from daemon.errors import (
     Overloaded,
     ProviderError,
     Retryable,
-    Transport,
+    TransportError,
     Unavailable,
 )
 from daemon.models import Json
@@ -75,24 +75,28 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
         ModelRefused,
         "filter",
     ),
-    "portal": ({"raw": PORTAL}, Transport, "a web page titled “Hotel Wi-Fi: please log in”"),
+    "portal": ({"raw": PORTAL}, TransportError, "a web page titled “Hotel Wi-Fi: please log in”"),
     "proxy's error page": (
         {"raw": "<html><h1>502 Bad Gateway</h1></html>", "status": 502},
         Unavailable,
         "502 Bad Gateway",
     ),
-    "redirect": ({"raw": "", "status": 302}, Transport, "(302)"),
+    "redirect": ({"raw": "", "status": 302}, TransportError, "(302)"),
     "not json": (
         {"raw": "upstream connect error", "content_type": "text/plain"},
-        Transport,
+        TransportError,
         "“upstream connect error”",
     ),
-    "nothing": ({"raw": "", "content_type": "application/json"}, Transport, "nothing at all"),
-    "a list": ({"raw": "[1]", "content_type": "application/json"}, Transport, "“[1]”"),
-    "another form": ({"raw": '{"choices": [{"hello": 1}]}'}, Transport, "not of the agreed form"),
+    "nothing": ({"raw": "", "content_type": "application/json"}, TransportError, "nothing at all"),
+    "a list": ({"raw": "[1]", "content_type": "application/json"}, TransportError, "“[1]”"),
+    "another form": (
+        {"raw": '{"choices": [{"hello": 1}]}'},
+        TransportError,
+        "not of the agreed form",
+    ),
     "deep": (
         {"raw": "[" * 100_000, "content_type": "application/json"},
-        Transport,
+        TransportError,
         "not of the agreed form",
     ),
     "error in a 200": (
@@ -101,9 +105,9 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
         "later",
     ),
     "text error in a 200": ({"raw": '{"error": "model crashed"}'}, Unavailable, "model crashed"),
-    "cut off": ({"text": "hello", "truncate": 40}, Transport, "broke off"),
-    "reset": ({"reset": True}, Transport, "broke off"),
-    "hang": ({"hang": True}, Transport, "no answer within 3 s"),
+    "cut off": ({"text": "hello", "truncate": 40}, TransportError, "broke off"),
+    "reset": ({"reset": True}, TransportError, "broke off"),
+    "hang": ({"hang": True}, TransportError, "no answer within 3 s"),
 }
 
 
@@ -188,7 +192,7 @@ async def test_a_redirect_is_not_followed_with_the_api_key(
             "headers": {"location": f"{elsewhere.url}/v1/chat/completions"},
         }
         async with FakeVendor([away]) as vendor:
-            with pytest.raises(Transport, match=f"({status})"):
+            with pytest.raises(TransportError, match=f"({status})"):
                 await provider_for(way, vendor).chat([user("hi")])
     assert elsewhere.requests == []
 
@@ -212,7 +216,7 @@ async def test_an_answer_without_choices_is_a_transport_error(
     way: str, provider_for: Opener
 ) -> None:
     async with FakeVendor([{"empty": True}]) as vendor:
-        with pytest.raises(Transport, match=r"holds no (choices|output)"):
+        with pytest.raises(TransportError, match=r"holds no (choices|output)"):
             await provider_for(way, vendor).chat([user("hi")])
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.errors import ConfigError, Fatal, Transport
-from daemon.providers.open_source import HttpxClients
+from daemon.errors import ConfigError, Fatal, TransportError
 from daemon.system.http_client import connection_settings, proxy_for, shared_tls_context
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import KEY, TRANSPORTS, Opener, user
@@ -178,7 +177,7 @@ async def test_an_incomplete_answer_is_an_interrupted_connection(
 ) -> None:
     async with server(answer) as (url, _, _):
         with pytest.raises(
-            Transport, match=r"the connection to 127\.0\.0\.1:\d+ broke off: ."
+            TransportError, match=r"the connection to 127\.0\.0\.1:\d+ broke off: ."
         ) as error:
             await provider_for(way, url).chat([user("hi")])
     assert error.value.unsure
@@ -261,7 +260,7 @@ async def test_a_server_whose_certificate_is_not_trusted_gets_no_request(
     way: str, serving: ssl.SSLContext, provider_for: Opener
 ) -> None:
     async with server(OK, tls=serving) as (url, connections, _):
-        with pytest.raises(Transport, match=r"(?i)no connection to .*certificate"):
+        with pytest.raises(TransportError, match=r"(?i)no connection to .*certificate"):
             await provider_for(way, url).chat([user("hi")])
         assert connections == []
 
@@ -272,7 +271,7 @@ async def test_a_server_with_the_certificate_of_another_host_gets_no_request(
     way: str, serving: ssl.SSLContext, provider_for: Opener
 ) -> None:
     async with server(OK, tls=serving) as (url, connections, _):
-        with pytest.raises(Transport, match=r"(?i)no connection to .*certificate"):
+        with pytest.raises(TransportError, match=r"(?i)no connection to .*certificate"):
             await provider_for(way, url.replace("127.0.0.1", "localhost")).chat([user("hi")])
         assert connections == []
 
@@ -440,33 +439,38 @@ async def test_a_request_that_ends_after_closing_leaves_no_connection(provider_f
             await asyncio.sleep(0)
 
 
-async def test_requests_during_the_closing_of_stale_clients_succeed() -> None:
-    async with FakeVendor([{"text": "hello", "repeat": 60}], strict=False) as vendor:
-        clients = HttpxClients(vendor.url, keepalive=0.0)
-
-        async def post() -> int:
-            async with clients.borrow() as client:
-                answer = await client.post(
-                    f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}'
-                )
-                return answer.status_code
-
-        for _ in range(6):
-            assert await asyncio.gather(*(post() for _ in range(8))) == [200] * 8
-        await clients.close()
-
-
-async def test_unused_clients_are_closed() -> None:
-    async with FakeVendor([{"text": "hello", "repeat": 4}], strict=False) as vendor:
-        clients = HttpxClients(vendor.url, keepalive=0.0)
-        for _ in range(2):
-            async with clients.borrow() as first, clients.borrow() as second:
-                for client in (first, second):
-                    await client.post(
-                        f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}'
-                    )
-        assert second.is_closed
-        assert not first.is_closed
-        await clients.close()
+@pytest.mark.parametrize("kind", TRANSPORTS)
+async def test_each_concurrent_request_has_a_connection_and_later_ones_use_it_again(
+    provider_for: Opener, kind: str
+) -> None:
+    answers = [{"text": "hello", "together": 6}] * 6 + [{"text": "again"}] * 3
+    async with FakeVendor(answers, strict=False) as vendor:
+        provider = provider_for(kind, vendor)
+        await asyncio.gather(*(provider.chat([user("hi")]) for _ in range(6)))
+        opened = set(vendor.connections)
+        assert len(opened) == 6
+        for _ in range(3):
+            await provider.chat([user("hi")])
+        assert set(vendor.connections) == opened
+        await provider.close()
         while vendor.connections:
             await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", TRANSPORTS)
+async def test_a_cancelled_request_leaves_no_connection_and_the_next_one_succeeds(
+    provider_for: Opener, kind: str
+) -> None:
+    async with FakeVendor(
+        [{"text": "late", "together": 2}, {"text": "late", "together": 2}], strict=False
+    ) as vendor:
+        provider = provider_for(kind, vendor)
+        given_up = asyncio.create_task(provider.chat([user("hi")]))
+        while not vendor.requests:
+            await asyncio.sleep(0)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        while vendor.connections:
+            await asyncio.sleep(0)
+        assert (await provider.chat([user("hi")])).content == "late"

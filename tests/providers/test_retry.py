@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from daemon.errors import BadRequest, Overloaded, ProviderError, Retryable, Transport, Unavailable
+from daemon.errors import (
+    BadRequest,
+    Overloaded,
+    ProviderError,
+    Retryable,
+    TransportError,
+    Unavailable,
+)
 from daemon.providers.retry import ask
 from daemon.providers.scripted import ScriptedProvider
 from tests.providers.calls import user
@@ -42,7 +49,7 @@ async def attempt(
 
 
 async def test_temporary_errors_are_retried_with_growing_delays() -> None:
-    assert await attempt(Transport("a"), Unavailable("b"), "well") == ("well", [1.0, 2.0])
+    assert await attempt(TransportError("a"), Unavailable("b"), "well") == ("well", [1.0, 2.0])
 
 
 async def test_permanent_error_is_not_retried() -> None:
@@ -51,13 +58,13 @@ async def test_permanent_error_is_not_retried() -> None:
 
 
 async def test_last_error_is_raised() -> None:
-    answer, pauses = await attempt(Transport("a"), Transport("b"), Unavailable("c"))
+    answer, pauses = await attempt(TransportError("a"), TransportError("b"), Unavailable("c"))
     assert str(answer) == "c"
     assert len(pauses) == 2
 
 
 async def test_a_retry_policy_of_one_attempt_never_retries() -> None:
-    answer, pauses = await attempt(Transport("a"), attempts=1)
+    answer, pauses = await attempt(TransportError("a"), attempts=1)
     assert (str(answer), pauses) == ("a", [])
 
 
@@ -73,7 +80,7 @@ async def test_a_retry_beyond_the_deadline_of_the_run_is_not_awaited() -> None:
 
 
 async def test_retry_delays_are_at_most_a_minute() -> None:
-    _, pauses = await attempt(*[Transport("x")] * 6, "well", attempts=7, backoff=30)
+    _, pauses = await attempt(*[TransportError("x")] * 6, "well", attempts=7, backoff=30)
     assert pauses == [30, 60, 60, 60, 60, 60]
 
 
@@ -82,7 +89,7 @@ async def test_retry_delays_are_random() -> None:
     for _ in range(5):
         pauses = Pauses()
         await ask(
-            ScriptedProvider([Transport("x"), "well"]),
+            ScriptedProvider([TransportError("x"), "well"]),
             [user("hi")],
             deadline=1e9,
             backoff=9,

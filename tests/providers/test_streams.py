@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.errors import Overloaded, Retryable, Transport, Unavailable
+from daemon.errors import Overloaded, Retryable, TransportError, Unavailable
 from daemon.models import Chunk, Json, LLMResponse
 from daemon.providers import LLMProvider
 from daemon.providers.wire.chat import CHAT
@@ -146,7 +146,7 @@ async def test_an_interrupted_stream_is_no_answer(
     async with FakeVendor([{"text": "All is well, all is we", **turn}, "well again"]) as vendor:
         provider = provider_for(way, vendor, stall=2 if fault == "stands still" else 60)
         await provider.load()
-        with pytest.raises(Transport, match=saying) as error:
+        with pytest.raises(TransportError, match=saying) as error:
             await provider.chat([user("hi")], max_tokens=30_000)
         again = await provider.chat([user("hi")], max_tokens=30_000)
     assert str(error.value).startswith(f"{provider.name} (")
@@ -161,9 +161,9 @@ async def test_a_stream_that_never_begins_ends_at_the_usual_timeout(
     async with FakeVendor([{"hang": True, "after": 0}, {"hang": True, "latency": 9}]) as vendor:
         provider = provider_for(way, vendor, timeout=0.5, stall=0.01)
         await provider.load()  # which takes longer than that
-        with pytest.raises(Transport, match=r"stood still for 0.5 s"):
+        with pytest.raises(TransportError, match=r"stood still for 0.5 s"):
             await provider.chat([user("hi")], max_tokens=30_000)
-        with pytest.raises(Transport, match=r"no answer within 0.5 s"):
+        with pytest.raises(TransportError, match=r"no answer within 0.5 s"):
             await provider.chat([user("hi")], max_tokens=30_000)
 
 
@@ -203,7 +203,7 @@ async def test_answer_of_a_server_without_streaming_is_read(way: str, provider_f
         provider = provider_for(way, vendor)
         chunks = [chunk async for chunk in provider.chat_stream([user("hi")])]
         assert [chunk.delta for chunk in chunks] == ["whole", ""]
-        with pytest.raises(Transport, match="a web page titled “Log in”"):
+        with pytest.raises(TransportError, match="a web page titled “Log in”"):
             await provider.chat([user("hi")], max_tokens=30_000)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.app.commands.validate import examine
 from daemon.models import Status, StepKind
-from daemon.runs.report_schema import SchemaFault, find_faults, load_schema
+from daemon.runs.report_schema import ReportSchemaError, find_faults, load_schema
 from tests.cli.agentctl import agentctl
 from tests.replaying import ReplayedApp
 
@@ -194,7 +194,7 @@ def test_no_link_and_no_pipe_is_read_as_a_schema(tmp_path):
     (tmp_path / "link.json").symlink_to("real.json")
     os.mkfifo(tmp_path / "pipe.json")
     for name, problem in (("link.json", "cannot be read"), ("pipe.json", "is no file")):
-        with pytest.raises(SchemaFault, match=problem):
+        with pytest.raises(ReportSchemaError, match=problem):
             load_schema(tmp_path, name)
 
 

@@ -223,7 +223,7 @@ async def test_a_kill_between_any_two_writes_loses_and_repeats_no_slot(
         await harness.boot(routine(), journal=partial(dying_journal, dies=[where]))
     await harness.boot(routine())
     assert await harness.rows() == ["01 09:00 to 02 09:00, 2 missed down", "03 09:00 caught_up"]
-    # handed on by whoever recovers queued runs, if it was not by us
+    # passed to the run queue by whoever recovers queued runs, if it was not by us
     (run,) = await harness.journal.runs.find_active()
     assert run.slot == at("03 09:00")
 

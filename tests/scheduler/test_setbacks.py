@@ -310,7 +310,7 @@ class Upheavals(RuleBasedStateMachine):
             assert set(slots) - ran <= due, (
                 "a slot is told of that has not come, or that never was one"
             )
-        # a run that waits is handed over once more when the clock moves its wait
+        # a run that waits is submitted once more when the clock moves its wait
         runs = {run.id: run for run in self.harness.submitted_runs}
         starts = [(run.routine, run.slot) for run in runs.values()]
         assert len(starts) == len(set(starts)), "a slot was started twice"

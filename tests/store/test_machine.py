@@ -2,7 +2,7 @@
 given twice.
 
 A crash is an image: while the writer stands still, the files are copied as kill -9 would leave
-them, and life goes on from the copy. Steps that were handed in but not acknowledged by then are
+them, and life goes on from the copy. Steps that were submitted but not acknowledged by then are
 gone; nothing else may be.
 """
 

@@ -25,7 +25,7 @@ def test_the_method_in_which_a_connection_waits_takes_a_generator_and_a_timeout(
 
     parameters = list(inspect.signature(psycopg.Connection.wait).parameters)
     assert parameters == ["self", "gen", "interval", "timeout"], (
-        "psycopg.Connection.wait has changed: _TimedConnection hands on a generator and sets "
+        "psycopg.Connection.wait has changed: _TimedConnection passes a generator to it and sets "
         "`timeout`, so that a server behind a dead network cannot hold the writer for ever"
     )
     assert _TimedConnection.wait is not psycopg.Connection.wait

@@ -121,7 +121,7 @@ async def test_the_network_address_serves_metrics_and_no_control(tmp_path):
         server = PublicServer("127.0.0.1:0", harness.api, metrics=True, hooks=None)
         serving = asyncio.create_task(server.serve())
         await server.ready()
-        host, port = server._listener.socket.getsockname()
+        host, port = server._listener_socket.socket.getsockname()
 
         async def get(target, *headers):
             reader, writer = await asyncio.open_connection(host, port)

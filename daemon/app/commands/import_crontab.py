@@ -44,7 +44,7 @@ from daemon.delivery.channels.mail_url import (
 from daemon.delivery.targets import find_mail_fault
 from daemon.errors import ConfigError, DeliveryFailed, Refused
 from daemon.models import Effect
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.requests import Request, analyze_call
 from daemon.policy.verdicts import judge_part
@@ -70,7 +70,7 @@ _BUILTINS = {
 }
 
 
-class NotTaken(Exception):
+class LineNotImportable(Exception):
     """A line cannot be taken over: why, and what to do, in one sentence."""
 
 
@@ -198,7 +198,7 @@ def compose_import(
     for job in crontab.jobs:
         try:
             composer.add(job)
-        except NotTaken as error:
+        except LineNotImportable as error:
             result.refused.append(LineRemark(line=job.line, text=job.text, remark=str(error)))
     result.refused.sort(key=lambda remark: remark.line)
     return result
@@ -234,10 +234,10 @@ class _Composer:
         """All that lines need, by name; those of lines that are not taken are not written."""
 
     def add(self, job: CrontabJob) -> None:
-        """Add the routine of a job to the result. Raises NotTaken."""
+        """Add the routine of a job to the result. Raises LineNotImportable."""
         head = _compose_head(job)
         if line := self._line_of_head.get(head):
-            raise NotTaken(f"it is line {line} once more, and one routine runs it once")
+            raise LineNotImportable(f"it is line {line} once more, and one routine runs it once")
         if routine := self._routine_of_head.get(head):
             self._line_of_head[head] = job.line
             remark = LineRemark(line=job.line, text=job.text, remark=routine)
@@ -245,17 +245,17 @@ class _Composer:
             return
         user = _user_name()
         if job.user and job.user != user:
-            raise NotTaken(
+            raise LineNotImportable(
                 f"it runs as {job.user}, and agentd as {user}: let {job.user} import it, into an "
                 "agentd of its own"
             )
         shell = job.variables.get("SHELL", "")
         if shell and shell.rpartition("/")[2] not in _SHELLS:
-            raise NotTaken(
+            raise LineNotImportable(
                 f"its SHELL is {shell}, and no shell is run here: {self._script_hint(job)}"
             )
         if job.stdin is not None:
-            raise NotTaken(
+            raise LineNotImportable(
                 "what stands behind its % is its standard input, which no command has here: write "
                 "it into a file of the workspace, and `< FILE` behind the command; a percent sign "
                 r"is \%"
@@ -277,7 +277,7 @@ class _Composer:
         try:
             return str(check_zone(zone)) if zone else ""
         except (InvalidValue, ValueError):
-            raise NotTaken(
+            raise LineNotImportable(
                 f"its CRON_TZ, {zone}, is no time zone: write one like Europe/Berlin"
             ) from None
 
@@ -289,23 +289,23 @@ class _Composer:
         )
 
     def _judge(self, job: CrontabJob, name: str) -> tuple[str, ...]:
-        """Return the rules without which the policy would not allow the command. Raises NotTaken
-        for a command that no rule allows.
+        """Return the rules without which the policy would not allow the command. Raises
+        LineNotImportable for a command that no rule allows.
         """
         arguments, policy = {"command": job.command}, self._policy
         rules = [rule for rule in policy.rules if rule.is_for("shell", name)]
         try:
             request = analyze_call("shell", arguments, policy.reach, rules)
-        except RejectedCall as error:
-            raise NotTaken(f"{error}; or {self._script_hint(job)}") from None
+        except CallRejected as error:
+            raise LineNotImportable(f"{error}; or {self._script_hint(job)}") from None
         for pipeline in request.line:
             for command in pipeline.commands:
                 if instead := _BUILTINS.get(command.argv[0]):
-                    raise NotTaken(
+                    raise LineNotImportable(
                         f"{command.argv[0]} is no program, but a word of a shell: {instead}"
                     )
                 if find_program(command.argv[0]) is None:
-                    raise NotTaken(
+                    raise LineNotImportable(
                         f"{command.argv[0]} is no program of this system (of root's, in /usr/bin "
                         f"and the like): install it, or {self._script_hint(job)}"
                     )
@@ -324,13 +324,15 @@ class _Composer:
         try:
             trial = self._read_policy("\n\n".join([self._policy_text.rstrip(), *new_rules]))
         except ConfigError as error:
-            raise NotTaken(
+            raise LineNotImportable(
                 f"no rule of policy.toml can name it: {error.faults[0].problem}"
             ) from None
         verdict = trial.judge("shell", arguments, routine=name)
         if verdict.effect is Effect.DENY:
             instead = f"; {verdict.alternative}" if verdict.alternative else ""
-            raise NotTaken(f"the policy denies it: {verdict.reason} ({verdict.rule}){instead}")
+            raise LineNotImportable(
+                f"the policy denies it: {verdict.reason} ({verdict.rule}){instead}"
+            )
         return new_rules
 
     def _note_hidden_paths(self, job: CrontabJob, request: Request) -> None:
@@ -354,8 +356,8 @@ class _Composer:
                 self._result.notes.append(LineRemark(line=job.line, text=job.text, remark=remark))
 
     def _deliver(self, job: CrontabJob) -> tuple[dict[str, dict[str, str]], list[dict[str, str]]]:
-        """Return new targets, and the tables of [[deliver]]. Raises NotTaken for a MAILTO that is
-        no address.
+        """Return new targets, and the tables of [[deliver]]. Raises LineNotImportable for a
+        MAILTO that is no address.
         """
         mailto = job.variables.get("MAILTO")
         if mailto is None:
@@ -374,7 +376,7 @@ class _Composer:
         try:
             parse_sendmail_address(url)
         except DeliveryFailed as error:
-            raise NotTaken(f"its MAILTO, {mailto}, is no address: {error}") from None
+            raise LineNotImportable(f"its MAILTO, {mailto}, is no address: {error}") from None
         stem = f"mail-{_slug(recipients[0].partition('@')[0]) or 'cron'}"
         taken_names = {*self._config.target_names, *self._new_targets}
         name = _unique(stem, taken_names, digest=url)
@@ -386,7 +388,7 @@ class _Composer:
         return {name: self._new_targets[name]}, [{"to": name}]
 
     def _check(self, name: str, text: str, targets: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise NotTaken for a routine that the daemon would not load."""
+        """Raise LineNotImportable for a routine that the daemon would not load."""
         path = self._config.routines_path / f"{name}.toml"
         config = self._config
         try:
@@ -398,9 +400,11 @@ class _Composer:
         except ConfigError as error:
             fault = error.faults[0]
             hint = f"; {fault.hint}" if fault.hint else ""
-            raise NotTaken(f"no routine can say it: {fault.key}: {fault.problem}{hint}") from None
+            raise LineNotImportable(
+                f"no routine can say it: {fault.key}: {fault.problem}{hint}"
+            ) from None
         except (tomllib.TOMLDecodeError, UnicodeEncodeError) as error:
-            raise NotTaken(f"no routine file can hold it: {error}") from None
+            raise LineNotImportable(f"no routine file can hold it: {error}") from None
 
     def _choose_name(self, job: CrontabJob, head: str) -> str:
         """Return a name of the program and what it is given, the same in each import."""

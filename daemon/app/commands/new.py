@@ -26,7 +26,7 @@ from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder, routin
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.routines.source import check_source, path_of_new
 from daemon.definitions.schedule import Schedule
-from daemon.definitions.schedule_text import Trigger, UnclearSchedule, parse_schedule_text
+from daemon.definitions.schedule_text import Trigger, UnclearScheduleError, parse_schedule_text
 from daemon.definitions.words import did_you_mean, display
 from daemon.errors import ConfigError, Refused
 from daemon.runs.approvals.expected import describe_approvals
@@ -215,7 +215,7 @@ def _read_schedule(options: NewRoutineOptions, zone: ZoneInfo, now: datetime) ->
         return None
     try:
         return parse_schedule_text(options.schedule, zone, now=now)
-    except UnclearSchedule as error:
+    except UnclearScheduleError as error:
         raise Refused(str(error)) from None
 
 

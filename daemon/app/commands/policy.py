@@ -22,6 +22,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.models import Effect, Json, Verdict
+from daemon.plurals import pluralize
 from daemon.policy.authoring.compare import Comparison, compare
 from daemon.policy.authoring.policy_text import remove_trial
 from daemon.policy.authoring.recorded_calls import load_recorded_calls
@@ -135,10 +136,6 @@ def _arguments(tool: str, words: Sequence[str]) -> Json:
         method, url = words if words[0].isupper() else reversed(words)
         return {properties.argument: url, "method": method}
     return {properties.argument: words[0]} if properties.argument else {}
-
-
-def _pluralize(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _reason(verdict: Verdict) -> str:
@@ -289,7 +286,7 @@ def _describe_comparison(comparison: Comparison, options: Namespace) -> str:
     unchanged_count = comparison.calls - sum(
         difference.count for difference in comparison.differences
     )
-    calls, runs = _pluralize(comparison.calls, "call"), _pluralize(len(comparison.runs), "run")
+    calls, runs = pluralize(comparison.calls, "call"), pluralize(len(comparison.runs), "run")
     scope = f"{calls} in {runs} since {options.since}"
     summary = f"{unchanged_count} of {scope}: no difference"
     return "\n".join([*lines, summary])
@@ -392,11 +389,11 @@ def _describe_suggestion(suggestion: RuleSuggestion, options: Namespace) -> list
     if not suggestion.calls:
         return [f"No call was denied to {options.routine} in observe mode since {options.since}."]
     text = (
-        f"{_pluralize(suggestion.calls, 'call')} in {_pluralize(suggestion.runs, 'run')} since "
+        f"{pluralize(suggestion.calls, 'call')} in {pluralize(suggestion.runs, 'run')} since "
         f"{options.since} denied in observe mode"
     )
     if suggestion.rules:
-        rules = _pluralize(len(suggestion.rules), "rule")
+        rules = pluralize(len(suggestion.rules), "rule")
         text += f"; judged again with {rules} more: {suggestion.allowed} allowed"
         if suggestion.allowed_untainted:
             text += (

@@ -163,7 +163,7 @@ async def _send_to_chat(config: Config, delivery: Delivery, secrets: Secrets) ->
 
 
 def _test_delivery(name: str, kind: str, table: TargetConfig | None) -> Delivery:
-    """Return a test message to a target, as the outbox would hand it over."""
+    """Return a test message to a target, as the outbox would pass it to the channel."""
     now, run = datetime.now(UTC), new_id()
     host = os.uname().nodename
     options: Json = {

@@ -25,6 +25,7 @@ from daemon.errors import NotFound, Refused
 from daemon.memory import index
 from daemon.memory import transfer as memory
 from daemon.models import Json
+from daemon.plurals import pluralize
 from daemon.store import texts
 from daemon.store.connection import Connection, placeholders
 from daemon.store.lock import lock_state
@@ -178,9 +179,7 @@ def import_file(
         raise Refused(
             f"{file} cannot be taken in: {problem}; nothing of its history was kept"
         ) from error
-    counts = ", ".join(
-        f"{number} {table}{'s' if number > 1 else ''}" for table, number in importer.added.items()
-    )
+    counts = ", ".join(pluralize(number, table) for table, number in importer.added.items())
     report.append(f"took in {counts}" if counts else "its history is here already")
     report.append("what was imported is paused; agentctl resume NAME, or --all, lets it go on")
     return report
@@ -201,7 +200,7 @@ class _Importer:
         }
         self._columns: dict[str, list[str]] = {}
         self._memory: list[str] = []
-        index.begin(journal)
+        index.clear_if_outdated(journal)
 
     def insert(self, table: str, row: dict[str, Any]) -> None:
         """Add one row, if it is new. Rows of a run that is here already are not looked at."""

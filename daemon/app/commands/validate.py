@@ -30,6 +30,7 @@ from daemon.definitions.words import display
 from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
+from daemon.plurals import pluralize
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import RUN_END_TOOLS
 from daemon.policy.policy_file import TOOLS as SHIPPED_TOOLS
@@ -81,10 +82,10 @@ class Checkup:
         """The result in one line."""
         if self.faults:
             files = len({fault.file for fault in self.faults})
-            problems = _pluralize(len(self.faults), "problem")
-            return f"{problems} in {_pluralize(files, 'file')}"
+            problems = pluralize(len(self.faults), "problem")
+            return f"{problems} in {pluralize(files, 'file')}"
         if self.missing:
-            subject, verb = _pluralize(len(self.missing), "thing"), "is"
+            subject, verb = pluralize(len(self.missing), "thing"), "is"
             if len(self.missing) > 1:
                 verb = "are"
             return (
@@ -195,7 +196,7 @@ def examine(
     checkup.routines = contents.routines
     checkup.faults += load_skills(config.folder / "skills").faults.values()
     checkup.faults += [fault for error in contents.faults.values() for fault in error.faults]
-    count, names = _pluralize(len(contents.routines), "routine"), ", ".join(contents.routines)
+    count, names = pluralize(len(contents.routines), "routine"), ", ".join(contents.routines)
     checkup.checked.append(f"{count} ({names})" if names else count)
     providers_used = {config.provider}
     for routine in contents.routines.values():
@@ -637,7 +638,3 @@ def _display_relative(path: Path) -> str:
     """Return a path, relative to the current directory if it is below that."""
     path = path.absolute()
     return display(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _pluralize(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -24,6 +24,7 @@ from daemon.app.doctor.database_file import (
 from daemon.definitions.paths import user_home
 from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError
+from daemon.plurals import pluralize
 from daemon.store.offline import DatabaseServer
 from daemon.telemetry.redaction import count_secrets, has_ordinary_password
 
@@ -164,8 +165,7 @@ def check_service(service: ServiceSurvey) -> Iterator[Check]:
             yield Check(name=f"target {name}", state="ok", found=kind)
     if service.secrets:
         counts = ", ".join(
-            f"{count} {kind}{'s' if count > 1 else ''}"
-            for kind, count in sorted(service.secrets.items())
+            pluralize(count, kind) for kind, count in sorted(service.secrets.items())
         )
         text = f"kept out of reports, from addresses: {counts}"
         yield Check(name="secrets", state="ok", found=text)

@@ -40,10 +40,10 @@ from daemon.app.setup.models import (
     propose,
     try_model,
 )
-from daemon.app.setup.questions import Interrupted, MissingAnswer, Questions, say
+from daemon.app.setup.questions import Interrupted, MissingAnswerError, Questions, say
 from daemon.app.setup.targets import TARGET_KINDS, check_answer, make_address
 from daemon.app.setup.vendors import VENDORS, Vendor, find_keys, find_servers
-from daemon.cli.client import Client, Problem, Unreachable
+from daemon.cli.client import ApiError, Client, Unreachable
 from daemon.cli.render import sanitize
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
@@ -59,7 +59,7 @@ _INTERRUPTED = 130
 _MAX_SHOWN = 40
 
 
-class UnusableAnswer(DaemonError):
+class UnusableAnswerError(DaemonError):
     """A flag has a value that cannot be used."""
 
 
@@ -136,7 +136,7 @@ class ConfigEditor:
             try:
                 client = Client(os.fspath(socket))
                 configs.append(client.request("GET", "/v1/status")["config"])
-            except (Unreachable, Problem, OSError):
+            except (Unreachable, ApiError, OSError):
                 continue
         if any(Path(config).resolve() == self.file.resolve() for config in configs):
             return "the daemon that runs here takes it up by itself within seconds"
@@ -159,7 +159,7 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Seque
     except Interrupted:
         say(f"\nstopped: {_describe_progress(steps_done)}")
         return _INTERRUPTED
-    except (MissingAnswer, UnusableAnswer) as error:
+    except (MissingAnswerError, UnusableAnswerError) as error:
         sys.stderr.write(f"agentd setup: {error}; {_describe_progress(steps_done)}\n")
         return _USAGE_ERROR
     except (ProviderError, DeliveryFailed) as error:
@@ -280,7 +280,7 @@ def set_up_target(
     target_kind = TARGET_KINDS[choice]
     name = options.target_name or target_kind.name
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name in CHANNELS:
-        raise UnusableAnswer(f"--target-name {name!r} is no name: use a-z, 0-9, - and _")
+        raise UnusableAnswerError(f"--target-name {name!r} is no name: use a-z, 0-9, - and _")
     replace = options.replace
     if name in config.targets and not replace:
         if questions.is_interactive:
@@ -310,7 +310,7 @@ def set_up_target(
             secret = questions.ask_secret(target_kind.hidden_question, flag=flag)
         answers["secret"] = secret
     if problem := check_answer(choice, **answers):
-        raise UnusableAnswer(problem)
+        raise UnusableAnswerError(problem)
     url = make_address(choice, hostname=os.uname().nodename, **answers)
 
     receipt = None
@@ -369,7 +369,7 @@ def write_routine(
         command += ["--to", f"file,{target}"]
     sys.stdout.flush()
     if subprocess.run(command, check=False, stdout=sys.stdout.fileno()).returncode:
-        raise UnusableAnswer("`agentctl new` wrote no routine")
+        raise UnusableAnswerError("`agentctl new` wrote no routine")
     return {"name": name, "when": schedule}
 
 
@@ -379,7 +379,7 @@ def _choose_vendor(
     """Return the vendor that a flag names, or that the person chooses of those that were found."""
     name = options.provider
     if name is None and not questions.is_interactive and not questions.assume_yes:
-        raise MissingAnswer(
+        raise MissingAnswerError(
             f"--provider is missing, and there is no terminal to ask at: one of "
             f"{', '.join(VENDORS)}, or a name of your own with --base-url; or --yes for the first "
             "that is found"
@@ -399,7 +399,9 @@ def _choose_vendor(
                 candidate for candidate, _ in candidates if candidate not in empty_servers
             ]
             if not usable_names:
-                raise MissingAnswer("--provider is missing, and neither a key nor a server is here")
+                raise MissingAnswerError(
+                    "--provider is missing, and neither a key nor a server is here"
+                )
             name = usable_names[0]
         else:
             say("Which model shall write the reports?")
@@ -411,15 +413,15 @@ def _choose_vendor(
             ]
             name = questions.choose("A number or a name; Enter for 1:", choices, flag="--provider")
     if options.base_url and not re.match(r"https?://[^\s/@]+", options.base_url):
-        raise UnusableAnswer("--base-url is no address such as http://127.0.0.1:8080/v1")
+        raise UnusableAnswerError("--base-url is no address such as http://127.0.0.1:8080/v1")
     if name in VENDORS:
         return VENDORS[name]
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name == "offline":
-        raise UnusableAnswer(f"--provider {name!r} is no name: use a-z, 0-9, - and _")
+        raise UnusableAnswerError(f"--provider {name!r} is no name: use a-z, 0-9, - and _")
     if not options.base_url:
         similar_names = get_close_matches(name, VENDORS, 1)
         hint = f"did you mean {similar_names[0]}? " if similar_names else ""
-        raise UnusableAnswer(
+        raise UnusableAnswerError(
             f"--provider {name}: {hint}known are {', '.join(VENDORS)}; any other takes --base-url"
         )
     return Vendor(name=name, title=name, kind="open_source", base_url=options.base_url)
@@ -442,7 +444,9 @@ def _read_key(
             flag=f"{flags} (or ${vendor.key_variable} in the environment)",
         )
     if not re.fullmatch(r"[!-~]+", key):
-        raise UnusableAnswer("the key holds a character that no key has (a space, a line break?)")
+        raise UnusableAnswerError(
+            "the key holds a character that no key has (a space, a line break?)"
+        )
     return key
 
 
@@ -452,12 +456,14 @@ def read_secret_option(file: Path | None, file_flag: str, stdin_flag: str) -> st
         text = file.expanduser().read_text("utf-8") if file else sys.stdin.read(1_000_000)
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise UnusableAnswer(f"{file_flag} {file}: {problem}") from None
+        raise UnusableAnswerError(f"{file_flag} {file}: {problem}") from None
     except KeyboardInterrupt:
         raise Interrupted from None
     flag = f"{file_flag} {file}" if file else stdin_flag
     if not text.strip() or "\n" in text.strip():
-        raise UnusableAnswer(f"{flag} gives {'nothing' if not text.strip() else 'several lines'}")
+        raise UnusableAnswerError(
+            f"{flag} gives {'nothing' if not text.strip() else 'several lines'}"
+        )
     return text.strip()
 
 
@@ -471,7 +477,7 @@ def _choose_model(
     """Return a model that the vendor lists: of a flag, of the proposals, or another one."""
     if options.model:
         if problem := _explain_unlisted(options.model, vendor, names):
-            raise UnusableAnswer(f"--model: {problem}")
+            raise UnusableAnswerError(f"--model: {problem}")
         return str(options.model)
     if questions.is_interactive:
         for number, proposal in enumerate(proposals, 1):

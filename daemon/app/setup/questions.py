@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from daemon.errors import DaemonError
 
 
-class MissingAnswer(DaemonError):
+class MissingAnswerError(DaemonError):
     """An answer is missing, and nobody can be asked; the text names the flag that gives it."""
 
 
@@ -26,7 +26,7 @@ class EndOfInput(Interrupted):
 
 class Questions:
     """Ask at the terminal. With `--yes` nobody is asked and defaults are taken; where there is no
-    terminal, or no default, MissingAnswer is raised.
+    terminal, or no default, MissingAnswerError is raised.
 
     All methods that ask raise Interrupted if the person ends the questions.
     """
@@ -38,14 +38,15 @@ class Questions:
     def ask(self, question: str, *, flag: str, default: str = "", example: str = "") -> str:
         """Return a line that the person types, or `default` if the line is empty; never empty.
 
-        Where nobody can be asked, returns the default if `--yes` was given. Raises MissingAnswer,
-        with the `example` of a value of `flag`, if there is no default or no `--yes`.
+        Where nobody can be asked, returns the default if `--yes` was given. Raises
+        MissingAnswerError, with the `example` of a value of `flag`, if there is no default or no
+        `--yes`.
         """
         if not self.is_interactive:
             if self.assume_yes and default:
                 return default
             hint = f"; such as {flag} {example}" if example else ""
-            raise MissingAnswer(f"{flag} is missing, and there is no terminal to ask at{hint}")
+            raise MissingAnswerError(f"{flag} is missing, and there is no terminal to ask at{hint}")
         while True:
             answer = read_line(f"{question} ") or default
             if answer:
@@ -54,10 +55,10 @@ class Questions:
 
     def ask_secret(self, question: str, *, flag: str) -> str:
         """Return a line that the person types, which the terminal does not show; never empty.
-        Raises MissingAnswer where nobody can be asked.
+        Raises MissingAnswerError where nobody can be asked.
         """
         if not self.is_interactive:
-            raise MissingAnswer(f"{flag} is missing, and there is no terminal to ask at")
+            raise MissingAnswerError(f"{flag} is missing, and there is no terminal to ask at")
         while True:
             answer = read_line(f"{question} ", is_hidden=True)
             if answer:

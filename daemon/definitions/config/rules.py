@@ -25,7 +25,7 @@ def _cluster_has_a_database(config: Config) -> Iterator[Conflict]:
     if config.executor.kind == "procrastinate" and not (
         store.url or store.url_file or store.url_env
     ):
-        problem = "procrastinate hands runs on by a database that daemons share"
+        problem = "procrastinate keeps its queue in a database that daemons share"
         yield Conflict("executor.kind", problem, hint='name one: [store] url = "postgresql://…"')
 
 

@@ -1,5 +1,5 @@
 """What a scripted provider may be told to answer: the check of `replies` in config.toml, and of
-those that a program hands over.
+those that a program passes to `ScriptedProvider`.
 """
 
 from __future__ import annotations

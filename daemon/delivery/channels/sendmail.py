@@ -55,7 +55,7 @@ class SendmailChannel:
         """
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Hand over the mails that the program has not taken yet; the receipt has what it printed.
+        """Give the program the mails that it has not taken yet; the receipt has what it printed.
 
         Raises DeliveryFailed if the program refuses a recipient. The other recipients get their
         mail all the same, and a later call sends nothing to them again.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
 
-from daemon import tokens
 from daemon.memory import folding, fulltext, index, rows, vectors
+from daemon.memory.fulltext.words import query_of
 from daemon.memory.segments import split
 from daemon.store.connection import Connection
 from daemon.store.rows import clean, to_microseconds
@@ -102,7 +102,7 @@ def items(
 
 def find_runs_with_words(connection: Connection, query: str) -> list[str]:
     """Return the archived runs with a text that holds all words of a query, in any inflection."""
-    terms = tokens.query_of(query).terms
+    terms = query_of(query).terms
     if not terms:
         return []
     matching_runs = fulltext.of(connection).runs_with_terms(connection, terms)
@@ -117,7 +117,7 @@ def find_runs_with_words(connection: Connection, query: str) -> list[str]:
 
 def words_matcher(query: str) -> Callable[[str], bool]:
     """Return a predicate: whether a text holds all words of a query, without stop words."""
-    terms = [term.casefold() for term in tokens.query_of(query).terms]
+    terms = [term.casefold() for term in query_of(query).terms]
     patterns = [
         re.compile(
             re.escape(term) if re.search(_CJK, term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])"

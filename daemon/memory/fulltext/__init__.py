@@ -1,6 +1,6 @@
 """The full-text index: FTS5 in SQLite (fts5.py), tsvector in PostgreSQL (tsvector.py).
 
-Both hold the same words (from tokens.py), with the same weights, and score by BM25, so that search
+Both hold the same words (from words.py), with the same weights, and score by BM25, so that search
 results do not depend on the database. Not here: which texts are indexed (index.py), and the reasons
 besides words for a hit (recall.py).
 """

@@ -18,7 +18,6 @@ from daemon.memory.fulltext.base import (
     Document,
     choose_rare_terms,
 )
-from daemon.tokens import any_of
 
 # As in store/sql/002_memory.sql; a test holds them equal.
 CREATE = """
@@ -56,6 +55,13 @@ _IDS_WITHIN = (
     " WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
 )
 _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
+
+
+def any_of(terms: Iterable[str]) -> str:
+    """Return the FTS5 expression for any of the terms: quoted, so that nothing in them is
+    syntax.
+    """
+    return " OR ".join(f'"{term}"' for term in terms)
 
 
 def insert(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:

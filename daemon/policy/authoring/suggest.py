@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from daemon.policy.authoring.recorded_calls import RecordedCall
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.requests import analyze_call
 
@@ -79,7 +79,7 @@ def _parts(call: RecordedCall, policy: Policy) -> Iterator[tuple[tuple[str, ...]
     """
     try:
         parts = analyze_call(call.tool, call.arguments, policy.reach).parts
-    except RejectedCall:  # what it named is no longer there, or redacted in the journal
+    except CallRejected:  # what it named is no longer there, or redacted in the journal
         return
     for part in parts:
         host = ""

@@ -22,7 +22,7 @@ from daemon.models import Json
 from daemon.policy.authoring.policy_text import add_rules
 from daemon.policy.authoring.recorded_calls import RecordedCall
 from daemon.policy.globs import BadPattern, Glob
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import (
     NAMED_ONLY_TOOLS,
@@ -159,7 +159,7 @@ def suggest_rules(
             continue
         try:
             drafts[kind] = _draft_rules(call, policy)
-        except _NoRule as error:
+        except _NoRuleError as error:
             reasons[kind] = str(error)
             continue
         trial = _with_drafts(policy, drafts[kind], routine)
@@ -194,7 +194,7 @@ def suggest_rules(
     )
 
 
-class _NoRule(Exception):
+class _NoRuleError(Exception):
     """No rule is suggested for a call; the text says why."""
 
 
@@ -226,39 +226,41 @@ def _with_drafts(policy: Policy, drafts: Iterable[RuleDraft], routine: str) -> P
 
 
 def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
-    """Return a rule for each part of a call that no rule speaks of. Raises _NoRule."""
+    """Return a rule for each part of a call that no rule speaks of. Raises _NoRuleError."""
     if call.tool in NAMED_ONLY_TOOLS:
-        raise _NoRule(f"{call.tool} changes agentd itself; write a rule for it by hand")
+        raise _NoRuleError(f"{call.tool} changes agentd itself; write a rule for it by hand")
     text = json.dumps(call.arguments, ensure_ascii=False)
     if MARK in text:
-        raise _NoRule("the journal keeps no secret, so its very words are not known")
+        raise _NoRuleError("the journal keeps no secret, so its very words are not known")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _NoRule("it holds half a character, which no file can") from None
+        raise _NoRuleError("it holds half a character, which no file can") from None
     rules = [rule for rule in policy.rules if rule.is_for(call.tool, call.routine)]
     try:
         parts = analyze_call(call.tool, call.arguments, policy.reach, rules).parts
         plain_parts = analyze_call(
             call.tool, call.arguments, policy.without_disk().reach, rules
         ).parts
-    except RejectedCall as error:
-        raise _NoRule(f"built in: {error.problem}") from None
+    except CallRejected as error:
+        raise _NoRuleError(f"built in: {error.problem}") from None
     drafts = []
     for part, plain_part in zip(parts, plain_parts, strict=True):
         verdict = judge_part(part, policy.rules, routine=call.routine, default=policy.default)
         if verdict.allows:
             continue
         if verdict.rule != "default":
-            raise _NoRule(f"{verdict.rule}: {verdict.reason}" if verdict.reason else verdict.rule)
+            raise _NoRuleError(
+                f"{verdict.rule}: {verdict.reason}" if verdict.reason else verdict.rule
+            )
         if part.words != plain_part.words:
-            raise _NoRule("which words * and ? stand for depends on the files that are there")
+            raise _NoRuleError("which words * and ? stand for depends on the files that are there")
         drafts.append(_draft_rule(part, call))
     return drafts
 
 
 def _draft_rule(part: CallPart, call: RecordedCall) -> RuleDraft:
-    """Return the smallest rule that speaks of a part of a call. Raises _NoRule."""
+    """Return the smallest rule that speaks of a part of a call. Raises _NoRuleError."""
     tool = TOOLS.get(call.tool, UNKNOWN_TOOL)
     draft = RuleDraft(tool=call.tool, match=_examples(call), is_from_tainted_run=call.tainted)
     if part.target is not None:
@@ -266,7 +268,7 @@ def _draft_rule(part: CallPart, call: RecordedCall) -> RuleDraft:
         return replace(draft, urls=(part.target.url,), methods=(part.target.method,))
     if part.words:
         if not all(part.words):
-            raise _NoRule("an empty word cannot be named in a rule")
+            raise _NoRuleError("an empty word cannot be named in a rule")
         is_read_only = call.tool == "shell" and part.mismatch is None
         if call.tool == "shell" and not is_read_only:
             _refuse_interpreter(part.words[0])
@@ -284,7 +286,7 @@ def _refuse_interpreter(program: str) -> None:
         program in runs_anything | word_list("programs", "obey_files")
         or program.rstrip("0123456789.") in runs_anything
     ):
-        raise _NoRule(f"{program} runs whatever it is told to; write a rule for it by hand")
+        raise _NoRuleError(f"{program} runs whatever it is told to; write a rule for it by hand")
 
 
 def _refuse_private_address(host: str) -> None:
@@ -293,7 +295,7 @@ def _refuse_private_address(host: str) -> None:
     except ValueError:
         is_public = host != "localhost" and not host.endswith(".localhost")
     if not is_public:
-        raise _NoRule(
+        raise _NoRuleError(
             f"{host} is no public address; a rule for it needs networks, so write it by hand"
         )
 
@@ -312,13 +314,13 @@ def _paths_of(part: CallPart) -> tuple[str, ...]:
 
 
 def _literal(path: str) -> str:
-    """Return a path as a pattern that covers nothing else. Raises _NoRule."""
+    """Return a path as a pattern that covers nothing else. Raises _NoRuleError."""
     try:
         covers_itself = Glob(path).covers(path)
     except BadPattern as error:
-        raise _NoRule(f"no pattern of a rule can name {path!r:.80}: it {error}") from None
+        raise _NoRuleError(f"no pattern of a rule can name {path!r:.80}: it {error}") from None
     if "*" in path or "?" in path or not covers_itself:
-        raise _NoRule(f"no pattern of a rule can name {path!r:.80} alone")
+        raise _NoRuleError(f"no pattern of a rule can name {path!r:.80} alone")
     return path
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from daemon.errors import Overloaded, Transport, Unavailable
+from daemon.errors import Overloaded, TransportError, Unavailable
 from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
@@ -116,7 +116,7 @@ def _convert_tools(functions: Sequence[Json]) -> list[Json]:
 
 def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     if not data.get("choices"):
-        raise Transport("the answer holds no choices")
+        raise TransportError("the answer holds no choices")
     choice = data["choices"][0]
     message, finish_reason = choice["message"], choice.get("finish_reason")
     if failure := _FAILED_FINISHES.get(finish_reason):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from daemon.errors import Transport
+from daemon.errors import TransportError
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
@@ -149,7 +149,7 @@ def _convert_tools(functions: Sequence[Json]) -> list[Json]:
 def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     content = data["content"]
     if not isinstance(content, list):
-        raise Transport("the answer holds no list of blocks")
+        raise TransportError("the answer holds no list of blocks")
     finish = _FINISH.get(data.get("stop_reason") or "", "stop")
     is_refused = finish == "refusal"
     text = "\n\n".join(

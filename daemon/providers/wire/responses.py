@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from daemon.errors import Transport, Unavailable
+from daemon.errors import TransportError, Unavailable
 from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
@@ -116,7 +116,7 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
         raise Unavailable("the vendor gave the answer up")
     output = data["output"]
     if not output and data.get("status") != "incomplete":
-        raise Transport("the answer holds no output")
+        raise TransportError("the answer holds no output")
     finish, text = _finish_reason(data), _join_texts(output, "output_text", "text")
     if refusal := _join_texts(output, "refusal", "refusal"):
         text, finish = refusal, "refusal"

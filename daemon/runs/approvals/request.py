@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from daemon.models import Json
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import Policy
 from daemon.policy.reachable_paths import ReachablePaths
 from daemon.policy.requests import PlannedCommand
@@ -115,7 +115,7 @@ def _identify_files(words: Iterable[str], reach: ReachablePaths) -> Iterator[tup
             try:
                 path = Path(reach.resolve(text).real) if text else None
                 is_file = path is not None and path.is_file()
-            except (RejectedCall, ValueError, OSError):  # a name has no 300 letters
+            except (CallRejected, ValueError, OSError):  # a name has no 300 letters
                 continue
             if path is not None and is_file and count < MAX_FILES:
                 count += 1

@@ -18,7 +18,7 @@ from daemon.agent.texts import say
 from daemon.agent.tool_calls import ApprovalDecision
 from daemon.errors import ToolFailed
 from daemon.models import Effect, FunctionCall, Json, Taint, ToolContext, ToolResult, Verdict
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.system.safe_open import open_beneath
 from daemon.tools.builtin.subagent import SUBAGENT
@@ -52,7 +52,7 @@ class DryRunToolExecutor(ToolExecutor):
         try:
             definition.signature.bind(call.arguments, context)
             effect = await asyncio.to_thread(describe_effect, self._settings.policy, call, context)
-        except (ToolFailed, RejectedCall) as error:
+        except (ToolFailed, CallRejected) as error:
             return ToolResult(ok=False, text=f"[failed] {error}")
         if context.approved:
             effect = effect.removeprefix("would ")
@@ -77,7 +77,7 @@ class RehearsalApprover:
 def describe_effect(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
     """Return what a call would do, as exactly as can be said without doing it.
 
-    Raises ToolFailed and RejectedCall for a call that could not be done.
+    Raises ToolFailed and CallRejected for a call that could not be done.
     """
     arguments = call.arguments
     match call.name:

@@ -6,6 +6,6 @@ with a model that reads its answers from the cassette, tools that return the rec
 policy that judges anew. Then compare.py compares the two, step by step.
 
 Not here: the journal (a cassette is read from it, nothing is written), tools, targets, the network.
-A model is asked only where another model or another prompt is tried, through a provider that is
-handed in and counts what it costs.
+A model is asked only where another model or another prompt is tried, through a provider that the
+caller passes and that counts what it costs.
 """

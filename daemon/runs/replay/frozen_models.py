@@ -101,7 +101,7 @@ class Model(BaseModel):
 
 
 class ExactModel(BaseModel):
-    """The base of models whose fields are all handed on: no other may stand there."""
+    """The base of models whose fields all become arguments of a class: no other may stand there."""
 
     model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 

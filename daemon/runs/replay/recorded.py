@@ -313,7 +313,9 @@ class RecordedMessage:
 
 
 class RecordedInbox:
-    """Hands over what people said when they said it: after so many iterations."""
+    """Returns what people said to the run, each message after as many iterations as when it
+    came.
+    """
 
     def __init__(self, recording: Recording, iteration: Callable[[], int]) -> None:
         self._recording, self._iteration = recording, iteration

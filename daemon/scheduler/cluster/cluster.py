@@ -24,12 +24,12 @@ from daemon.scheduler.cluster.heartbeat import Heartbeat, HeartbeatHost
 from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import (
     ANYWHERE,
-    hand_over,
     prepare_database,
     queue_of,
     queue_of_definition,
-    read_handed_over,
+    read_queues_with_runs,
     repair_queue,
+    requeue,
 )
 from daemon.scheduler.cluster.requirements import missing_requirements
 from daemon.store.rows import MICROSECOND
@@ -146,13 +146,13 @@ class Cluster:
             *(queue_of(routine.machines) for routine in routines if is_here(routine)),
         }
         self._serve_queues(queues)
-        self._search_handed_over()
+        self._search_queues()
 
     def _serve_queues(self, queues: Iterable[str]) -> None:
         """Take runs from these queues, too, each in a task of its own."""
         run_queue, journal = self._services.queue, self._services.journal
         for queue in sorted(set(queues) - self._queue_tasks.keys()):
-            serving = run_queue.serve(journal, self._url, [queue], self._hand_over_if_unable)
+            serving = run_queue.serve(journal, self._url, [queue], self._requeue_if_unable)
             task = asyncio.create_task(serving, name=f"queue {queue}")
             self._queue_tasks[queue] = task
             task.add_done_callback(partial(self._serve_again, queue))
@@ -175,7 +175,7 @@ class Cluster:
 
     # --- runs that not every process can execute
 
-    async def _hand_over_if_unable(self, run: Run) -> bool:
+    async def _requeue_if_unable(self, run: Run) -> bool:
         """Put a run into the queue of its definition if this process cannot execute it; return
         whether it did.
         """
@@ -184,7 +184,7 @@ class Cluster:
         if not missing_names:
             return False
         queue = queue_of_definition(run)
-        await self._services.database.write(hand_over(run, queue))
+        await self._services.database.write(requeue(run, queue))
         log.info("run.passed_on", run=run.id, routine=run.routine, lacking=missing_names)
         # A queue that this process has served until a reload took away what its runs need.
         if queue_task := self._queue_tasks.pop(queue, None):
@@ -199,21 +199,21 @@ class Cluster:
             return ["a version that can read its definition"]
         return missing_requirements(routine, self._host.capabilities(), self._machine)
 
-    def _search_handed_over(self) -> None:
-        """Search, in a task, for runs that others have handed over and this process can execute."""
+    def _search_queues(self) -> None:
+        """Search, in a task, for queues whose runs others could not execute and this one can."""
         self._search_again = True
         if self._executes_runs and (self._search_task is None or self._search_task.done()):
             self._search_task = asyncio.create_task(
-                self._serve_handed_over(), name="runs handed over"
+                self._serve_queues_found(), name="search for queues"
             )
 
-    async def _serve_handed_over(self) -> None:
+    async def _serve_queues_found(self) -> None:
         while self._search_again:
             self._search_again = False
             # Where the database does not answer, the listener connects again later, which starts a
             # search.
             with suppress(DaemonError):
-                queues = await self._services.database.read(read_handed_over)
+                queues = await self._services.database.read(read_queues_with_runs)
                 self._serve_queues(
                     queue
                     for queue, definition in queues
@@ -232,12 +232,12 @@ class Cluster:
         self.heartbeat.beat_now()
         self._host.handle_pause_change()
         self._services.budget_ledger.notify_waiters()
-        self._search_handed_over()
+        self._search_queues()
         for run_id in self._services.events.followed_runs():
             self._check_run(run_id)
 
     def _handle_notification(self, notification: Json) -> None:
-        """React to what queue.sql and queue.hand_over send."""
+        """React to what queue.sql and queue.requeue send."""
         if "routine" in notification or "remembered" in notification:
             self._host.handle_pause_change()
             return
@@ -245,7 +245,7 @@ class Cluster:
             self._services.budget_ledger.notify_waiters()
             return
         if "passed" in notification:
-            self._search_handed_over()
+            self._search_queues()
             return
         run_id = notification.get("run")
         if run_id is None:

@@ -52,7 +52,7 @@ def queue_of_definition(run: Run) -> str:
     return f"{NEEDS_PREFIX} {digest.hexdigest()}"
 
 
-def hand_over(run: Run, queue: str) -> Any:
+def requeue(run: Run, queue: str) -> Any:
     """Return what to execute in a transaction to put a run into another queue and notify all."""
 
     def work(connection: Any) -> None:
@@ -68,7 +68,7 @@ def hand_over(run: Run, queue: str) -> Any:
     return work
 
 
-def read_handed_over(connection: Any) -> list[tuple[str, str]]:
+def read_queues_with_runs(connection: Any) -> list[tuple[str, str]]:
     """Return all queues but ANYWHERE in which runs wait, each with the routine of one of its runs
     as JSON text.
     """

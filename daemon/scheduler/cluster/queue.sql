@@ -1,4 +1,7 @@
--- By these the database itself hands on what is queued, in the transaction that queued it, and tells what moves.
+-- By these triggers the database itself puts a queued run into procrastinate's queue, in the transaction that queued it,
+-- and notifies all processes of what has changed.
+-- agentd_hand_on puts a run into that queue. It keeps the name that databases have it by, as processes of an older
+-- version, which call it in repair.sql, may share the database.
 CREATE OR REPLACE FUNCTION agentd_hand_on(wanted TEXT) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM procrastinate_defer_jobs_v1(ARRAY[ROW(

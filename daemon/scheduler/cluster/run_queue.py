@@ -79,17 +79,17 @@ class ClusterRunQueue(LocalRunQueue):
         journal: Journal,
         url: str,
         queues: list[str],
-        hand_over_if_unable: Callable[[Run], Awaitable[bool]],
+        requeue_if_unable: Callable[[Run], Awaitable[bool]],
     ) -> None:
         """Take runs from these queues until cancelled; connect again whenever the database does not
         answer.
 
-        `hand_over_if_unable` hands a run over to other processes if this one cannot execute it, and
-        returns whether it did.
+        `requeue_if_unable` puts a run into the queue of its definition if this process cannot
+        execute it, and returns whether it did.
         """
         while not self._stopping:
             try:
-                await self._work_on(journal, url, queues, hand_over_if_unable)
+                await self._work_on(journal, url, queues, requeue_if_unable)
             except Exception as error:  # noqa: BLE001  a background task; procrastinate and psycopg raise many
                 log.warning(
                     "cluster.queue_away",
@@ -102,7 +102,7 @@ class ClusterRunQueue(LocalRunQueue):
         journal: Journal,
         url: str,
         queues: list[str],
-        hand_over_if_unable: Callable[[Run], Awaitable[bool]],
+        requeue_if_unable: Callable[[Run], Awaitable[bool]],
     ) -> None:
         app = open_procrastinate(url)
 
@@ -112,7 +112,7 @@ class ClusterRunQueue(LocalRunQueue):
                 queued_run = await journal.runs.get(run)
             except NotFound:
                 return
-            if queued_run.status is Status.QUEUED and not await hand_over_if_unable(queued_run):
+            if queued_run.status is Status.QUEUED and not await requeue_if_unable(queued_run):
                 # The queue delivers it when it is due by the clock of the database, which may
                 # differ from that of this machine.
                 await self.execute_here(replace(queued_run, not_before=None))

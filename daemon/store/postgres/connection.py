@@ -210,7 +210,7 @@ def place_of(url: str) -> str:
 # Classes and codes of SQLSTATE that only a person can remedy: failed authorization, no such
 # database or schema, a missing right.
 _REFUSALS = ("28", "3D", "3F", "42501")
-# libpq hands on no SQLSTATE of a connection that was not made, only the words of the server. These
+# Of a connection that was not made, libpq reports no SQLSTATE, only the words of the server. These
 # are those of PostgreSQL 13 to 18 for the same; in another language than English they are taken for
 # a server that is away.
 _REFUSAL_WORDS = re.compile(

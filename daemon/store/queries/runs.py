@@ -15,7 +15,7 @@ from daemon.store.tables import RunRow
 def find_runs(
     session: Session, routine: str | None, status: Status | None, before: str | None, limit: int
 ) -> list[Run]:
-    """Return runs, newest first, starting behind the run `before`."""
+    """Return runs, the newest first; with `before`, only those older than that run."""
     columns = raw_columns(RunRow, RUN_COLUMN_NAMES)
     query: Any = select(*columns).order_by(col(RunRow.id).desc()).limit(limit)
     if routine is not None:

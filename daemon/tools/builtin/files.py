@@ -25,7 +25,7 @@ from pydantic import Field
 
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.output_files import MAX_ENTRIES, MAX_FILE_BYTES, MAX_SUM_BYTES
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.reachable_paths import CallPath
@@ -133,7 +133,7 @@ def check_path(
     """
     try:
         call_path = policy.reach.resolve(arguments["path"], for_writing=for_writing)
-    except RejectedCall as error:
+    except CallRejected as error:
         raise ToolFailed(str(error)) from None
     routine, tainted = context.routine, context.tainted
     verdicts = [

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 
 class SelfInfo:
-    """Answers from two views: of the daemon, and of what one routine may do."""
+    """Answers from what two functions return: of the daemon, and of what one routine may do."""
 
-    def __init__(self, daemon: Callable[[], Json], routine: Callable[[str], Json]) -> None:
-        self._daemon, self._routine = daemon, routine
+    def __init__(
+        self, describe_daemon: Callable[[], Json], describe_routine: Callable[[str], Json]
+    ) -> None:
+        self._describe_daemon, self._describe_routine = describe_daemon, describe_routine
 
-    # async although nothing is awaited: what it asks lives on the loop, and a plain function would
-    # run in a thread
+    # async although nothing is awaited: what it reads may be used in the event loop only, and a
+    # plain function would run in a thread
     async def self_info(self, context: ToolContext, parts: list[str] | None = None) -> Json:
         """Return what agentd knows of itself: version, model, workspace, routines and when they run
         next, the tools there are, and under "you" this very run with what its routine may do and
@@ -38,9 +40,9 @@ class SelfInfo:
         you = {
             "run": context.run,
             "routine": context.routine.rpartition("/")[2],
-            **self._routine(context.routine),
+            **self._describe_routine(context.routine),
         }
-        values = {"you": you, **self._daemon()}
+        values = {"you": you, **self._describe_daemon()}
         unknown_parts = [part for part in parts or () if part not in values]
         if unknown_parts:
             raise ToolFailed(
@@ -51,10 +53,11 @@ class SelfInfo:
 
 def register(
     registry: FunctionRegistry,
-    daemon: Callable[[], Json],
-    routine: Callable[[str], Json] = lambda name: {},
+    describe_daemon: Callable[[], Json],
+    describe_routine: Callable[[str], Json] = lambda name: {},
 ) -> None:
-    """Offer `self_info`: `daemon` tells of the whole, `routine` what the one of that name may do
-    and its limits.
+    """Offer `self_info`; `describe_routine` is called with the name of a routine, and returns what
+    that may do, and its limits.
     """
-    registry.register("self_info", None, SelfInfo(daemon, routine).self_info, read_only=True)
+    info = SelfInfo(describe_daemon, describe_routine)
+    registry.register("self_info", None, info.self_info, read_only=True)

@@ -176,7 +176,7 @@ class McpServer:
             from mcp.client.stdio import stdio_client
             from mcp.client.streamable_http import streamable_http_client
 
-            from daemon.system.http_limit import LimitedTransport
+            from daemon.system.httpx2_transports import LimitedTransport
         except ImportError:
             raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
         # what the SDK would log is raised as an error, too

@@ -1,4 +1,4 @@
-// The link's fragment holds a token that browsers send to nobody: hand it over once, and forget it.
+// The link's fragment holds a token that browsers send to nobody: post it once, and forget it.
 const token = location.hash.slice(1);
 const status = document.getElementById("said");
 

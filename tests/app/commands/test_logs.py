@@ -114,7 +114,7 @@ def test_a_missing_log_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 class Listener:
-    """Follows a log and hands over what is shown."""
+    """Follows a log and queues the lines that are shown."""
 
     def __init__(
         self, path: Path, log_filter: LogFilter, number: int | None = 10, **options: Any

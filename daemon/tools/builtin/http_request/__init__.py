@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 from daemon import __version__
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
-from daemon.policy.lexer import RejectedCall
+from daemon.policy.lexer import CallRejected
 from daemon.policy.policy import LivePolicy
 from daemon.policy.web import SAFE_METHODS, Method, Target, parse_target
 from daemon.system.http_client import shared_tls_context
@@ -181,7 +181,7 @@ class Web:
 def _parse_target(url: str, method: str, *, is_plain: bool) -> Target:
     try:
         return parse_target(url, method, is_plain=is_plain)
-    except RejectedCall as error:
+    except CallRejected as error:
         raise ToolFailed(f"{url:.200}: {error}") from None
 
 

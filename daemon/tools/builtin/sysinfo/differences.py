@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from daemon.models import Json
+from daemon.plurals import pluralize
 from daemon.tools.builtin.sysinfo.services import NO_ERRORS, NO_FAILED_UNITS, strip_variable_parts
-from daemon.tools.builtin.sysinfo.words import pluralize
 
 _DISK_STEP = 2  # percentage points; less is the ordinary fluctuation of logs and caches
 _SWAP_STEP = 10  # percentage points

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from daemon.models import Json
+from daemon.plurals import pluralize
 from daemon.tools.builtin.sysinfo.machine import Files
 from daemon.tools.builtin.sysinfo.programs import FactUnavailable, RunProgram
-from daemon.tools.builtin.sysinfo.words import format_moment, pluralize, shorten
+from daemon.tools.builtin.sysinfo.words import format_moment, shorten
 
 NO_FAILED_UNITS = "no unit has failed"
 NO_ERRORS = "none in the last 24 hours"

@@ -27,11 +27,6 @@ def format_moment(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M %Z}".rstrip()
 
 
-def pluralize(count: int, noun: str) -> str:
-    """Return `1 error` or `12 errors`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def shorten(text: str, limit: int) -> str:
     """Return one line of at most `limit` characters, without what a terminal would obey."""
     line = "".join(character if character.isprintable() else " " for character in text)

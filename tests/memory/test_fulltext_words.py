@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.tokens import MAX_TERMS, any_of, estimate_tokens, query_of, text_for_index, words_of
+from daemon.memory.fulltext.fts5 import any_of
+from daemon.memory.fulltext.words import MAX_TERMS, query_of, text_for_index, words_of
 from tests.properties import scaled_settings
 
 
@@ -75,11 +76,6 @@ def test_a_name_matches_a_question_with_all_its_words() -> None:
     assert words_of("daily-report") <= query_of("what did the Daily Report say?").words
     assert words_of("小明") <= query_of("小明喜欢什么？").words
     assert not words_of("小红") <= query_of("小明喜欢什么？").words
-
-
-def test_tokens_are_estimated_by_script() -> None:
-    assert estimate_tokens("word " * 100) == pytest.approx(126, abs=1)
-    assert estimate_tokens("报告" * 50) == 101
 
 
 @scaled_settings(100)

@@ -1,4 +1,5 @@
-"""Limit what the responses that an SDK reads through its httpx2 client cost: size and charset.
+"""Transports for the httpx2 clients through which SDKs send requests: what a response may cost, and
+a connection for each concurrent request.
 
 Responses that this program reads itself are limited by http_body.py.
 """
@@ -11,6 +12,7 @@ from contextlib import aclosing
 import httpx2
 
 from daemon.system.http_body import limit_body
+from daemon.system.http_client import ClientPool
 
 
 def _is_always_limited(_headers: httpx2.Headers) -> bool:
@@ -71,3 +73,55 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+class PooledTransport(httpx2.AsyncBaseTransport):
+    """Send each request through a transport of a pool, which is given back with the end of the
+    response.
+    """
+
+    def __init__(self, pool: ClientPool[httpx2.AsyncHTTPTransport]) -> None:
+        self._pool = pool
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        transport = self._pool.take()
+        try:
+            response = await transport.handle_async_request(request)
+        except BaseException:
+            await transport.aclose()
+            raise
+        return httpx2.Response(
+            status_code=response.status_code,
+            headers=response.headers,
+            stream=_PooledStream(response, transport, self._pool),
+            extensions=response.extensions,
+        )
+
+    async def aclose(self) -> None:
+        await self._pool.close()
+
+
+class _PooledStream(httpx2.AsyncByteStream):
+    def __init__(
+        self,
+        response: httpx2.Response,
+        transport: httpx2.AsyncHTTPTransport,
+        pool: ClientPool[httpx2.AsyncHTTPTransport],
+    ) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101  of an asynchronous client
+        self._stream, self._transport, self._pool = response.stream, transport, pool
+        self._is_closed = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._stream.__aiter__()
+
+    async def aclose(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self._stream.aclose()
+        except BaseException:
+            await self._transport.aclose()
+            raise
+        await self._pool.give_back(self._transport)

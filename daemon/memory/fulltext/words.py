@@ -1,5 +1,5 @@
 """The words by which texts stand in the full-text index and questions are looked up there, in
-English and Chinese; and an estimate of how many tokens a text has.
+English and Chinese.
 
 Deterministic, and versioned, because taking a row out of the index needs exactly the words it was
 put in with.
@@ -17,13 +17,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-# Change it whenever a text gets other words in the index, here or in memory/index.py: the index is
+# Change it whenever a text gets other words in the index, here or in index.py: the index is
 # then rebuilt.
-VERSION = 2
+WORDS_VERSION = 2
 
 # A whole prompt may be the query; recall chooses the rarest of its terms.
 MAX_TERMS = 400
@@ -133,28 +132,11 @@ def query_of(question: str) -> Query:
     )
 
 
-def any_of(terms: Iterable[str]) -> str:
-    """Return the FTS5 expression for any of the terms: quoted, so that nothing in them is
-    syntax.
-    """
-    return " OR ".join(f'"{term}"' for term in terms)
-
-
 @lru_cache(maxsize=64)  # there are few names, and each is looked up often
 def words_of(name: str) -> frozenset[str]:
     """Return the words of a name, comparable with `Query.words` of a question."""
     words, cjk_texts = _split_scripts(_normalize(name).lower())
     return frozenset(words).union(*map(_pairs_of, cjk_texts))
-
-
-def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a text has: 4 characters each in ASCII, else one character each,
-    which is more than models count for Chinese.
-    """
-    if text.isascii():
-        return len(text) // 4 + 1
-    other_characters = len(text) - len(text.encode("ascii", "ignore"))
-    return (len(text) - other_characters) // 4 + other_characters + 1
 
 
 def _normalize(text: str) -> str:

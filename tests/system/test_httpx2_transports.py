@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from daemon.system.http_limit import LimitedTransport
+from daemon.system.httpx2_transports import LimitedTransport
 
 
 @asynccontextmanager
