@@ -149,7 +149,7 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter, config):
     if left_out := config.stash.get(LEFT_OUT, 0):
-        terminalreporter.write_line(f"{left_out} slow tests are left out; all run by {ALL_TESTS}")
+        terminalreporter.write_line(f"{left_out} slow tests are left out; to run all: {ALL_TESTS}")
 
 
 def pytest_collection_modifyitems(items):
