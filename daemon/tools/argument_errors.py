@@ -58,10 +58,16 @@ def describe_validation_error(error: ValidationError, arguments: Json, schema: J
 def check_by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]:
     """Return the faults of the first level of arguments by a schema that was written by hand.
 
+    What stands in the schema in another form than expected, as in one of a server, says nothing.
+
     `closed`: an argument that the schema does not have is a fault, as with `additionalProperties`
     = false.
     """
-    properties: Json = schema.get("properties", {})
+    properties: dict[str, Json] = {
+        # JSON Schema has `true` for whatever there may be
+        key: value if isinstance(value, dict) else {}
+        for key, value in schema.get("properties", {}).items()
+    }
     closed = closed or schema.get("additionalProperties") is False
     faults = [
         _describe_missing(key, properties.get(key, {}))
@@ -75,8 +81,8 @@ def check_by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]
             faults.append(
                 f"`{key}` should be {_describe_type(expected_type)}, found {_shorten_value(value)}"
             )
-        elif "enum" in properties[key] and value not in properties[key]["enum"]:
-            options = ", ".join(_shorten_value(option) for option in properties[key]["enum"])
+        elif isinstance(enum := properties[key].get("enum"), list) and value not in enum:
+            options = ", ".join(_shorten_value(option) for option in enum)
             faults.append(f"`{key}` should be one of {options}, found {_shorten_value(value)}")
     return faults
 
@@ -133,13 +139,13 @@ def _location_of(error: ErrorDetails, arguments: Any) -> str:
 def _describe_missing(key: str, schema: Json) -> str:
     notes = [_describe_type(schema["type"])] if "type" in schema else []
     if description := schema.get("description"):
-        notes.append(description)
+        notes.append(str(description))
     return f"`{key}` is missing" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _is_of_type(value: Any, expected_type: Any) -> bool:
     names = expected_type if isinstance(expected_type, list) else [expected_type]
-    if any(name not in _TYPES for name in names):
+    if any(not isinstance(name, str) or name not in _TYPES for name in names):
         return True  # no type stated, or one we do not know: the tool's own business
     if isinstance(value, bool):
         return "boolean" in names  # Python calls True an int; JSON does not
@@ -147,7 +153,8 @@ def _is_of_type(value: Any, expected_type: Any) -> bool:
 
 
 def _describe_type(expected_type: Any) -> str:
-    return " or ".join(expected_type) if isinstance(expected_type, list) else str(expected_type)
+    names = expected_type if isinstance(expected_type, list) else [expected_type]
+    return " or ".join(map(str, names))
 
 
 def _shorten_value(value: Any, limit: int = 60) -> str:

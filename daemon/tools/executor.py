@@ -32,6 +32,7 @@ _RESULT_WORDS = {
 # Far above what a tool of ours puts out; what a user's tool puts out beyond it would only fill the
 # context.
 MAX_CHARS = 100_000
+MAX_LOGGED = 2_000  # characters of a failure in the log: the words may be those of a server
 
 _log = structlog.get_logger()
 
@@ -106,7 +107,7 @@ class ToolExecutor:
         except ToolFailed as error:
             if is_shortage(error.__context__):  # which the tool has put into words
                 raise Unavailable(f"this machine lacks room: {error.__context__}") from error
-            _log.info("tool.failed", tool=call.name, detail=str(error))
+            _log.info("tool.failed", tool=call.name, detail=str(error)[:MAX_LOGGED])
             if context is not None and context.verbatim:
                 return ToolResult(
                     ok=False,
@@ -119,7 +120,7 @@ class ToolExecutor:
                 text += f"\n{words['partial']}\n{error.partial}"
             return ToolResult(ok=False, text=self._sanitize(text), transient=error.transient)
         except DaemonError as error:
-            _log.info("tool.failed", tool=call.name, detail=str(error))
+            _log.info("tool.failed", tool=call.name, detail=str(error)[:MAX_LOGGED])
             return ToolResult(ok=False, text=self._sanitize(f"{words['failed']} {error}"))
         # the model must hear of it; a sys.exit() ends only the call
         except (Exception, SystemExit) as error:

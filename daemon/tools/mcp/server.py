@@ -9,6 +9,7 @@ became of it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import tempfile
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from daemon.definitions.words import shorten
 from daemon.errors import ToolFailed
 from daemon.models import Json
 from daemon.system.http_client import connection_settings
@@ -38,9 +40,12 @@ START_TIMEOUT = 30.0  # seconds that a server is given to come up and to say wha
 HTTP_TIMEOUT = 30.0  # seconds for a connection over HTTP and for each piece that is sent
 # seconds between two pieces of an answer over HTTP: a server may hold a stream open
 STREAM_TIMEOUT = 300.0
-# bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
-MAX_ANSWER = 16_000_000
 MAX_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
+# Tools and characters of them after which no further page of the list is asked for. No run is
+# offered as many (servers.py).
+MAX_LISTED_TOOLS, MAX_LISTED_CHARACTERS = 1_000, 1_000_000
+MAX_ERROR_CHARACTERS = 2_000  # of a server's words for an error
+MAX_STDERR_BYTES = 1_000_000  # of its stderr that are kept while it is used
 
 
 class McpServer:
@@ -53,12 +58,15 @@ class McpServer:
         self._connect_lock = asyncio.Lock()
         self._last_answer = 0.0
         """When it last answered, in the event loop's time."""
+        self._stderr_file: _StderrFile | None = None
+        """The stderr of the connection, while there is one."""
         self.connections = 0
         """How often it was connected: after each time it may offer something else."""
 
     async def tools(self) -> list[McpTool]:
         """Ask what it offers; ToolFailed if it does not answer."""
         client, tools, cursor = await self._get_client(), list[McpTool](), None
+        characters = 0
         try:
             async with asyncio.timeout(START_TIMEOUT):
                 for _ in range(MAX_PAGES):
@@ -68,7 +76,12 @@ class McpServer:
                         for tool in page.tools
                     ]
                     cursor = page.next_cursor
-                    if cursor is None:
+                    characters += len(page.model_dump_json())
+                    if (
+                        cursor is None
+                        or len(tools) > MAX_LISTED_TOOLS
+                        or characters > MAX_LISTED_CHARACTERS
+                    ):
                         break
         except Exception as error:
             raise ToolFailed(
@@ -111,6 +124,8 @@ class McpServer:
     async def _get_client(self) -> Client:
         """Return a client whose server answers, a new one if need be; ToolFailed."""
         async with self._connect_lock:
+            if self._stderr_file is not None:
+                self._stderr_file.trim()
             client, now = self._client, asyncio.get_running_loop().time()
             if client is not None and (
                 now - self._last_answer < FRESH_SECONDS or await self._is_answering(client)
@@ -144,7 +159,7 @@ class McpServer:
 
     async def _keep_connected(self, ready: asyncio.Future[Client]) -> None:
         """Open a connection and hold it until it is no longer wanted."""
-        stderr_file = _StderrFile()
+        self._stderr_file = stderr_file = _StderrFile()
         try:
             async with AsyncExitStack() as stack:
                 # the SDK takes half a second to import
@@ -164,6 +179,7 @@ class McpServer:
                 )
             log.warning("mcp.disconnected", server=self.name, error=reason)
         finally:
+            self._stderr_file = None
             stderr_file.close()
             if not ready.done():
                 ready.cancel()
@@ -172,31 +188,33 @@ class McpServer:
         """Return a client that is not connected yet."""
         try:
             import httpx2
-            from mcp import Client, StdioServerParameters
-            from mcp.client.stdio import stdio_client
+            from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
 
             from daemon.system.httpx2_transports import LimitedTransport
+            from daemon.tools.mcp.transport import (
+                MAX_MESSAGE,
+                StdioServer,
+                open_limited,
+                open_stdio,
+            )
         except ImportError:
             raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
         # what the SDK would log is raised as an error, too
         logging.getLogger("mcp").setLevel(logging.CRITICAL)
         config = self._config
         if config.command:
-            program, *arguments = config.command
             env = config.env | {
                 name: os.environ[name] for name in config.pass_env if name in os.environ
             }
-            parameters = StdioServerParameters(
-                command=program, args=arguments, env=env, cwd=config.cwd
-            )
-            return Client(stdio_client(parameters, errlog=stderr_file.stream))
+            server = StdioServer(self.name, config.command, env, config.cwd, stderr_file.stream)
+            return Client(open_limited(open_stdio(server)))
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
 
         transport = LimitedTransport(
             httpx2.AsyncHTTPTransport(**connection_settings(str(config.url))),
-            MAX_ANSWER,
-            # a stream stays open for as long as its server is used
+            MAX_MESSAGE,
+            # a stream stays open for as long as its server is used; the SDK bounds each event
             is_limited=lambda answer_headers: (
                 not answer_headers.get("content-type", "").startswith("text/event-stream")
             ),
@@ -208,7 +226,7 @@ class McpServer:
             timeout=httpx2.Timeout(HTTP_TIMEOUT, read=STREAM_TIMEOUT),
         )
         stack.push_async_callback(client.aclose)
-        return Client(streamable_http_client(str(config.url), http_client=client))
+        return Client(open_limited(streamable_http_client(str(config.url), http_client=client)))
 
 
 class _StderrFile:
@@ -216,6 +234,8 @@ class _StderrFile:
 
     def __init__(self) -> None:
         self.stream = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed below
+        # the server writes at the end, also once the file has become shorter
+        fcntl.fcntl(self.stream, fcntl.F_SETFL, os.O_APPEND)
 
     def __str__(self) -> str:
         size = os.fstat(self.stream.fileno()).st_size
@@ -223,6 +243,11 @@ class _StderrFile:
         return " ".join(
             os.read(self.stream.fileno(), MAX_STDERR_CHARACTERS).decode(errors="replace").split()
         )
+
+    def trim(self) -> None:
+        """Empty the file if it is large: a server may run and write for months."""
+        if os.fstat(self.stream.fileno()).st_size > MAX_STDERR_BYTES:
+            os.ftruncate(self.stream.fileno(), 0)
 
     def close(self) -> None:
         self.stream.close()
@@ -250,4 +275,5 @@ def _describe_error(error: BaseException) -> str:
     """Return an error in a line; groups of them, as the SDK raises, by their first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return shorten(text, MAX_ERROR_CHARACTERS)

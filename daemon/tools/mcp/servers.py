@@ -62,7 +62,8 @@ class Servers:
         self._configs, self._registry = configs, registry
         self._accepted_tools = accepted_tools
         self._listings: dict[str, _Listing] = {}
-        self._list_lock = asyncio.Lock()
+        # one for each: whoever needs a server does not wait for a slow one that it does not need
+        self._list_locks = {name: asyncio.Lock() for name in configs}
 
     @property
     def configs(self) -> Mapping[str, McpConfig]:
@@ -86,16 +87,21 @@ class Servers:
         } & set(self._servers)
         if not required_servers:
             return
-        async with self._list_lock:
-            for name in required_servers:
-                listing = self._listings.get(name)
-                if listing is not None and listing.tools.has_changed:
-                    # a person may have accepted the change, through another process on the database
-                    tools = await self._accepted_tools.get(name)
-                    if tools is not None and tools.offered == listing.tools.offered:
-                        self._listings[name] = replace(listing, tools=tools)
-            old_servers = [name for name in required_servers if self._is_old(name)]
-            await asyncio.gather(*(self._update_tools(self._servers[name]) for name in old_servers))
+        await asyncio.gather(*(self._refresh(name) for name in required_servers))
+
+    async def _refresh(self, name: str) -> None:
+        """Register the tools of a server, if it is to be asked; else see whether a change of them
+        was accepted.
+        """
+        async with self._list_locks[name]:
+            listing = self._listings.get(name)
+            if listing is not None and listing.tools.has_changed:
+                # a person may have accepted the change, through another process on the database
+                tools = await self._accepted_tools.get(name)
+                if tools is not None and tools.offered == listing.tools.offered:
+                    self._listings[name] = replace(listing, tools=tools)
+            if self._is_old(name):
+                await self._update_tools(self._servers[name])
 
     def untrusted_tools(self, names: Iterable[str]) -> list[str]:
         """Return which of these tools are described by strangers: by a server that the config does
@@ -122,7 +128,7 @@ class Servers:
     async def accept(self, server: str, digest: str) -> ServerTools:
         """Accept what a server offers; raises NotFound, and Refused if it is not `digest`."""
         self._check_exists(server)
-        async with self._list_lock:
+        async with self._list_locks[server]:
             tools = await self._accepted_tools.accept(server, digest)
             listing = self._listings.get(server)
             if listing is not None:
@@ -191,9 +197,15 @@ class Servers:
 
 
 def _within_limits(server: str, tools: Sequence[McpTool]) -> list[McpTool]:
-    """Return the first tools that fit the limits of one server, with descriptions cut."""
+    """Return the first tools that fit the limits of one server, with descriptions cut.
+
+    Those that are skipped count, too: each costs a line of the log.
+    """
     kept_tools, names, characters = list[McpTool](), set[str](), 0
     for index, tool in enumerate(tools):
+        if index == MAX_TOOLS:
+            _log_left_out(server, len(tools) - index)
+            break
         if len(tool.name) > MAX_NAME_CHARACTERS or tool.name in names:
             problem = "its name is too long, or that of another tool"
             log.warning("mcp.tool_skipped", server=server, tool=tool.name[:100], error=problem)
@@ -205,18 +217,22 @@ def _within_limits(server: str, tools: Sequence[McpTool]) -> list[McpTool]:
             continue
         tool = tool._replace(description=tool.description[:MAX_DESCRIPTION_CHARACTERS])
         characters += len(tool.name) + len(tool.description) + len(schema)
-        if len(kept_tools) == MAX_TOOLS or characters > MAX_CHARACTERS_OF_SERVER:
-            log.warning(
-                "mcp.tools_left_out",
-                server=server,
-                tools=len(tools) - index,
-                error=f"of one server {MAX_TOOLS} tools with {MAX_CHARACTERS_OF_SERVER} "
-                "characters are offered",
-            )
+        if characters > MAX_CHARACTERS_OF_SERVER:
+            _log_left_out(server, len(tools) - index)
             break
         kept_tools.append(tool)
         names.add(tool.name)
     return kept_tools
+
+
+def _log_left_out(server: str, count: int) -> None:
+    log.warning(
+        "mcp.tools_left_out",
+        server=server,
+        tools=count,
+        error=f"of one server {MAX_TOOLS} tools with {MAX_CHARACTERS_OF_SERVER} "
+        "characters are offered",
+    )
 
 
 def _registered_name(server: str, tool: str) -> str:

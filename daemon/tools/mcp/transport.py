@@ -1,0 +1,286 @@
+"""The connections to MCP servers, with limits to what a server may send.
+
+The SDK collects a line of a server's stdout for as long as it does not end, and answers each
+request of a server in a task of its own. So servers over pipes are started and read here, and both
+kinds of connections pass on only a few requests of the server at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from types import TracebackType
+from typing import IO, Any, NamedTuple, Self
+
+import anyio
+import structlog
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+
+log = structlog.get_logger()
+
+# Bytes of a message of a server, unpacked. Parsed, one of many small parts takes thirty times that.
+MAX_MESSAGE = 4_000_000
+# Requests of a server that are answered at a time; none is needed for more than to ask whether we
+# are there.
+MAX_REQUESTS = 20
+_READ_BYTES = 65_536
+# Seconds that a server has to end once its stdin is closed, and then after each signal.
+_END_TIMEOUT = 2.0
+_POLL_SECONDS = 0.01
+
+Message = SessionMessage | Exception
+Streams = tuple[Any, Any]  # of the SDK: one to read, one to write
+
+
+class StdioServer(NamedTuple):
+    """How a server over pipes is started."""
+
+    name: str
+    command: Sequence[str]
+    env: Mapping[str, str]
+    """Added to the few variables that the SDK hands on."""
+    cwd: str | None
+    stderr: IO[str]
+
+
+@asynccontextmanager
+async def open_limited(transport: AbstractAsyncContextManager[Streams]) -> AsyncGenerator[Streams]:
+    """Open a transport of the SDK; requests of the server beyond `MAX_REQUESTS` that wait for an
+    answer are dropped.
+    """
+    async with transport as (read_stream, write_stream):
+        unanswered_ids = set[str | int]()
+        yield (
+            _LimitedReadStream(read_stream, unanswered_ids),
+            _NotingWriteStream(write_stream, unanswered_ids),
+        )
+
+
+@asynccontextmanager
+async def open_stdio(server: StdioServer) -> AsyncGenerator[Streams]:
+    """Start a server and talk with it over its stdin and stdout; at the end it is stopped, with all
+    that it started.
+
+    A line of more than `MAX_MESSAGE` bytes ends the connection. Raises OSError if the server cannot
+    be started.
+    """
+    process = subprocess.Popen(  # noqa: ASYNC220  it returns once the program is started
+        server.command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=server.stderr,
+        env={**get_default_environment(), **server.env},
+        cwd=server.cwd,
+        bufsize=0,
+        start_new_session=True,
+    )
+    assert process.stdin is not None  # noqa: S101  it is a pipe
+    assert process.stdout is not None  # noqa: S101  it is a pipe
+    stdin, stdout = process.stdin, process.stdout
+    os.set_blocking(stdin.fileno(), False)
+    os.set_blocking(stdout.fileno(), False)
+    to_client, from_server = anyio.create_memory_object_stream[Message](0)
+    to_server, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def read() -> None:
+        async with to_client:
+            async for line in _read_lines(stdout, server.name):
+                try:
+                    message: Message = SessionMessage(
+                        jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    )
+                except ValueError as error:
+                    message = error
+                try:
+                    await to_client.send(message)
+                except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    return  # nobody listens any more
+
+    async def write() -> None:
+        try:
+            async with from_client:
+                async for message in from_client:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    await _write(stdin, text.encode() + b"\n")
+        except OSError:
+            await to_client.aclose()  # else a request would wait for its answer forever
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        try:
+            yield from_server, to_server
+        finally:
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await _stop(process)
+                stdout.close()
+                for stream in (to_client, from_server, to_server, from_client):
+                    await stream.aclose()
+
+
+async def _read_lines(stdout: IO[bytes], server: str) -> AsyncIterator[bytes]:
+    """Yield the lines of a server until it closes its stdout, or one is too long."""
+    line = bytearray()
+    while True:
+        await anyio.wait_readable(stdout)
+        try:
+            chunk = os.read(stdout.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            continue
+        if not chunk:
+            return
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line += end
+            yield bytes(line)
+            line.clear()
+        line += rest
+        if len(line) > MAX_MESSAGE:
+            log.warning("mcp.message_too_long", server=server, limit=MAX_MESSAGE)
+            return
+
+
+async def _write(stdin: IO[bytes], data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        await anyio.wait_writable(stdin)
+        try:
+            rest = rest[os.write(stdin.fileno(), rest) :]
+        except BlockingIOError:
+            continue
+
+
+async def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Close the stdin of a server, at which it should end; else end it and all of its group."""
+    assert process.stdin is not None  # noqa: S101  it is a pipe
+    with suppress(OSError):
+        process.stdin.close()
+    for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
+        if signal_number is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal_number)
+        with anyio.move_on_after(_END_TIMEOUT):
+            while not _has_ended(process, with_group=signal_number is not None):  # noqa: ASYNC110
+                await anyio.sleep(_POLL_SECONDS)
+            return
+
+
+def _has_ended(process: subprocess.Popen[bytes], *, with_group: bool) -> bool:
+    """Return whether a server has ended, `with_group`: and all of its group. What it has written
+    meanwhile is thrown away, as one that waits to write more does not see that its stdin is closed.
+    """
+    assert process.stdout is not None  # noqa: S101  it is a pipe
+    with suppress(BlockingIOError):
+        os.read(process.stdout.fileno(), _READ_BYTES)
+    if process.poll() is None:
+        return False
+    if not with_group:
+        return True
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+class _LimitedReadStream:
+    """The messages of a server, without the requests that are too many."""
+
+    def __init__(self, stream: Any, unanswered_ids: set[str | int]) -> None:
+        self._stream, self._unanswered_ids = stream, unanswered_ids
+
+    @property
+    def last_context(self) -> Any:
+        """The context variables of the sender of the last message, where the SDK notes them."""
+        return getattr(self._stream, "last_context", None)
+
+    def _accept(self, item: Message) -> bool:
+        """Return whether a message is passed on, and note the id of a request."""
+        if isinstance(item, Exception):
+            return True
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            if len(self._unanswered_ids) >= MAX_REQUESTS or message.id in self._unanswered_ids:
+                return False
+            self._unanswered_ids.add(message.id)
+        elif (
+            isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled"
+        ):
+            id_ = (message.params or {}).get("requestId")
+            if isinstance(id_, str | int):  # a request that is called off gets no answer
+                self._unanswered_ids.discard(id_)
+        return True
+
+    async def receive(self) -> Message:
+        while True:
+            item: Message = await self._stream.receive()
+            if self._accept(item):
+                return item
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        is_handled: bool | None = await self._stream.__aexit__(kind, error, traceback)
+        return is_handled
+
+
+class _NotingWriteStream:
+    """What is sent to a server; notes which of its requests are answered."""
+
+    def __init__(self, stream: Any, unanswered_ids: set[str | int]) -> None:
+        self._stream, self._unanswered_ids = stream, unanswered_ids
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._stream.send(item)
+        message = item.message
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._unanswered_ids.discard(message.id)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        is_handled: bool | None = await self._stream.__aexit__(kind, error, traceback)
+        return is_handled
