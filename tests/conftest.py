@@ -22,6 +22,7 @@ from tests.engine_harness import EngineHarness
 from tests.postgres import Server, make_template
 from tests.properties import FULL_EXAMPLES, QUICK_EXAMPLES
 from tests.replaying import assert_runs_replay_in
+from tests.slow import ALL_TESTS, mark_slow
 
 # Four thousand modules that ask for no time: to look through them takes half of what it takes to
 # freeze it. What pytest and its plugins measure tests with stays real (`--durations`, the junit
@@ -103,6 +104,8 @@ def import_test_files(config):
 
 
 OF_ROOT = pytest.StashKey[Path]()
+LEFT_OUT = pytest.StashKey[int]()
+"""How many slow tests `-m` has left out."""
 
 
 def pytest_configure(config):
@@ -126,7 +129,31 @@ def pytest_sessionfinish(session, exitstatus):
         shutil.rmtree(session.config.stash[OF_ROOT], ignore_errors=True)
 
 
+def pytest_deselected(items):
+    """Count the slow tests that `-m` leaves out: what `-k` leaves out holds others, too."""
+    config = items[0].config
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    soaks = [item for item in items if item.get_closest_marker("soak")]
+    if slow and len({*slow, *soaks}) == len(items):
+        config.stash[LEFT_OUT] = len(slow)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["slow_tests_left_out"] = len(slow)
+
+
+def pytest_testnodedown(node):
+    """Keep what a worker has counted: each has collected the same tests."""
+    left_out = getattr(node, "workeroutput", {}).get("slow_tests_left_out", 0)
+    if left_out:
+        node.config.stash[LEFT_OUT] = left_out
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"{left_out} slow tests are left out; to run all: {ALL_TESTS}")
+
+
 def pytest_collection_modifyitems(items):
+    mark_slow(items)  # before `-m` is looked at
     if os.geteuid() != 0:
         for item in items:
             if item.get_closest_marker("root"):

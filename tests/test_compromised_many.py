@@ -120,6 +120,7 @@ def files_in(workspace: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_calls_of_a_compromised_model_send_change_and_reveal_nothing(
     tmp_path: Path, receivers, policy: str

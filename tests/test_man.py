@@ -17,6 +17,7 @@ def test_the_pages_are_current() -> None:
         assert path.read_text("utf-8") == text, "run `python -m tests.man`"
 
 
+@pytest.mark.slow
 def test_every_verb_has_a_paragraph() -> None:
     assert all(f"\n.B {escape(name)}" in agentctl_page() for name in VERBS)
     assert all(f"\n.B {escape(name)}" in agentd_page() for name in AGENTD_VERBS)

@@ -13,10 +13,12 @@ import yaml
 from packaging.requirements import Requirement
 
 from daemon import __version__
+from tests.slow import ALL_TESTS, REASONS
 from tests.test_packaging import PROJECT, PYTHONS
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github/workflows/ci.yml"
+CI = ROOT / ".ci/run"
 FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml"))
 PAGES = ("CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", ".github/PULL_REQUEST_TEMPLATE.md")
 
@@ -33,6 +35,19 @@ def test_the_workflow_tries_every_supported_python() -> None:
     jobs = read_yaml(WORKFLOW)["jobs"]
     assert jobs["tests"]["strategy"]["matrix"]["python"] == PYTHONS
     assert ".venv/bin/pytest" in commands_of(jobs["tests"])
+
+
+def test_ci_leaves_no_slow_test_out() -> None:
+    assert f"{ALL_TESTS} -rs" in commands_of(read_yaml(WORKFLOW)["jobs"]["tests"])
+    assert f'all_tests="{ALL_TESTS.removeprefix(".venv/bin/pytest ")}"' in CI.read_text("utf-8")
+    for page in ("README.md", "CONTRIBUTING.md"):
+        assert f"`{ALL_TESTS}`" in (ROOT / page).read_text("utf-8"), page
+
+
+def test_each_folder_and_file_that_is_called_slow_holds_tests() -> None:
+    for name in REASONS:
+        path = ROOT / "tests" / name
+        assert path.is_file() or list(path.rglob("test_*.py")), name
 
 
 def test_the_workflow_lints_checks_types_and_builds_docs_and_wheel() -> None:

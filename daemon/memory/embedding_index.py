@@ -55,7 +55,7 @@ class EmbeddingIndex:
         """The signs of all embeddings by text id; None before `load`."""
         self._is_compared_by_server = False
         """PostgreSQL compares the vectors: no signs are read from it."""
-        self._last_news = 0
+        self._last_change_number = 0
         """The latest embedding of other processes on a server that is in `_signs_by_id`."""
         self._timeouts = 0
         self._pause = PAUSE
@@ -81,12 +81,14 @@ class EmbeddingIndex:
                 pass
 
         def work(connection: Connection) -> tuple[int, dict[int, int]]:
-            last_news = vectors.last_news(connection, name) if memory_store.is_shared else 0
-            return last_news, {} if self._is_compared_by_server else vectors.all_signs(
+            last_change_number = (
+                vectors.last_change_number(connection, name) if memory_store.is_shared else 0
+            )
+            return last_change_number, {} if self._is_compared_by_server else vectors.all_signs(
                 connection, name
             )
 
-        self._last_news, self._signs_by_id = await memory_store.read(work)
+        self._last_change_number, self._signs_by_id = await memory_store.read(work)
 
     async def embed_query(
         self, question: str, memory_store: MemoryStore
@@ -123,14 +125,14 @@ class EmbeddingIndex:
         assert self._signs_by_id is not None  # noqa: S101  embed_query has checked
         if not memory_store.is_shared:
             return bool(self._signs_by_id)
-        name, last_news = self.embedder.name, self._last_news
+        name, last_change_number = self.embedder.name, self._last_change_number
 
         def work(connection: Connection) -> tuple[bool, bool, tuple[int, dict[int, int]]]:
             in_server = pgvector.compares(connection)
             news = (
-                (last_news, dict[int, int]())
+                (last_change_number, dict[int, int]())
                 if in_server
-                else vectors.signs_since(connection, name, last_news)
+                else vectors.signs_since(connection, name, last_change_number)
             )
             return in_server, vectors.has_embeddings(connection, name), news
 
@@ -140,7 +142,7 @@ class EmbeddingIndex:
             await self.load(memory_store)
             return has_any
         self._is_compared_by_server = can_compare
-        self._last_news = max(self._last_news, newest)
+        self._last_change_number = max(self._last_change_number, newest)
         self._signs_by_id.update(new_signs)
         return has_any
 
@@ -195,7 +197,9 @@ class EmbeddingIndex:
         EmbedderFailed.
         """
         try:
-            embeddings = [vectors.unit(vector) for vector in await self.embedder.embed(texts)]
+            embeddings = [
+                vectors.scale_to_unit(vector) for vector in await self.embedder.embed(texts)
+            ]
             if len(embeddings) != len(texts):
                 raise EmbedderFailed(f"{len(embeddings)} vectors for {len(texts)} texts")
         except (EmbedderFailed, ValueError) as error:

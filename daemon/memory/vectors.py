@@ -1,9 +1,9 @@
 """Store embeddings as rows, and compare them with the embedding of a question.
 
-Theory of operation. Comparing a question with every vector takes numpy or a second, so each vector
-is stored twice. Its signs, one bit per dimension, are compared with the question's by counting
-different bits: a tenth of a microsecond each. Only the few hundred nearest by signs are compared by
-cosine. Plain Python is enough for both.
+Theory of operation. Comparing a question with every vector needs numpy, or takes a second, so
+each vector is stored twice. Its signs, one bit per dimension, are compared with the question's by
+counting different bits: a tenth of a microsecond each. Only the few hundred nearest by signs are
+compared by cosine. Plain Python is enough for both.
 
 A PostgreSQL server with pgvector compares the vectors itself (pgvector.py). Without pgvector, each
 process reads from the server which texts other processes have embedded.
@@ -38,7 +38,7 @@ class QueryEmbedding(NamedTuple):
     """None: pgvector compares."""
 
 
-def unit(vector: Sequence[float]) -> list[float]:
+def scale_to_unit(vector: Sequence[float]) -> list[float]:
     """Scale a vector to length 1; raises ValueError if it is empty, all zero or not finite."""
     length = math.sqrt(sum(map(mul, vector, vector)))
     if not vector or not math.isfinite(length) or length == 0:
@@ -102,7 +102,8 @@ def drop(connection: Connection, ids: Iterable[int]) -> None:
     )
 
 
-# One seek per model, and usually none; a scan of the table would take longer with every text.
+# The models with embeddings: one look-up in the primary key for each, and usually there is none. A
+# scan of the table would take longer with every text.
 _MODELS = """
 WITH RECURSIVE known (model) AS (
     SELECT min(model) FROM memory_embedding
@@ -124,23 +125,24 @@ def all_signs(connection: Connection, model: str) -> dict[int, int]:
     return {id_: int.from_bytes(blob, "big") for id_, blob in rows}
 
 
-# On a shared server, the signs that any process has written since; a text may be embedded again.
-_NEWS = """
+# On a shared server, the signs that any process has written since a number. It may have embedded a
+# text that had an embedding already.
+_SIGNS_SINCE = """
 SELECT n.seq, e.id, e.signs FROM memory_embedding_news n JOIN memory_embedding e ON e.model = n.model AND e.id = n.id
 WHERE n.model = ? AND n.seq > ? ORDER BY n.seq
 """  # noqa: E501
-_LAST_NEWS = "SELECT coalesce(max(seq), 0) FROM memory_embedding_news WHERE model = ?"
+_LAST_CHANGE_NUMBER = "SELECT coalesce(max(seq), 0) FROM memory_embedding_news WHERE model = ?"
 
 
-def last_news(connection: Any, model: str) -> int:
+def last_change_number(connection: Any, model: str) -> int:
     """Return the number of the latest embedding of any process; 0 if there is none."""
-    (number,) = connection.execute(_LAST_NEWS, (model,)).fetchone()
+    (number,) = connection.execute(_LAST_CHANGE_NUMBER, (model,)).fetchone()
     return int(number)
 
 
 def signs_since(connection: Any, model: str, last_number: int) -> tuple[int, dict[int, int]]:
     """Return the latest number, and the signs of texts that were embedded after `last_number`."""
-    rows = list(connection.execute(_NEWS, (model, last_number)))
+    rows = list(connection.execute(_SIGNS_SINCE, (model, last_number)))
     return max([last_number, *(seq for seq, _, _ in rows)]), {
         id_: int.from_bytes(blob, "big") for _, id_, blob in rows
     }
@@ -174,11 +176,11 @@ def cosines(connection: Connection, query: QueryEmbedding, ids: Iterable[int]) -
     """Return the cosines of the question and these texts, by id, for the embedded ones."""
     if query.signs is None:
         return pgvector.cosines(connection, query.model, query.vector, ids)
-    numbers = list(ids)
-    marks = placeholders(numbers)
+    text_ids = list(ids)
+    marks = placeholders(text_ids)
     rows = connection.execute(
         f"SELECT id, vector FROM memory_embedding WHERE model = ? AND id IN ({marks})",
-        (query.model, *numbers),
+        (query.model, *text_ids),
     )
     vectors = ((id_, unpack(blob)) for id_, blob in rows)
     return {

@@ -62,6 +62,7 @@ def test_progress_of_an_empty_list_is_complete():
     assert list(track([], 0, shares.append)) == [] and shares == [1.0]
 
 
+@pytest.mark.slow
 async def test_backup_and_restore_show_progress_on_a_terminal_and_not_in_a_pipe(
     home: Home, tmp_path
 ):

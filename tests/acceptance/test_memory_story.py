@@ -258,6 +258,7 @@ async def test_summary_of_a_run_is_made_by_the_model_and_counted_in_its_usage(
     assert usage["output"] >= 20
 
 
+@pytest.mark.slow
 async def test_an_edit_of_the_markdown_mirror_changes_the_memory_item(home) -> None:
     home.write(
         "config.toml",

@@ -10,6 +10,7 @@ import pytest
 from daemon.definitions.routines.folder import load_routine
 
 
+@pytest.mark.slow
 @pytest.mark.process
 async def test_new_writes_a_routine_from_plain_words_that_loads_and_is_due(home):
     await home.start()
@@ -109,6 +110,7 @@ async def test_new_without_a_schedule_or_a_recipe_is_a_usage_error(home):
     assert "say when it runs, as in: new NAME every day at 7; or name a --recipe" in result.err
 
 
+@pytest.mark.slow
 @pytest.mark.process
 async def test_new_writes_a_recipe_beside_the_config_of_the_daemon_and_it_runs(home):
     await home.start()

@@ -34,6 +34,7 @@ async def start_with_a_waiting_run(home, vendor):
     return run
 
 
+@pytest.mark.slow
 async def test_stop_names_the_runs_it_waits_for_and_with_now_waits_for_none(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "Hello."]) as vendor:
@@ -49,6 +50,7 @@ async def test_stop_names_the_runs_it_waits_for_and_with_now_waits_for_none(home
         assert (await home.until(run, "run_ended"))["report"] == "Hello."
 
 
+@pytest.mark.slow
 async def test_stop_now_suspends_runs(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "Hello."]) as vendor:

@@ -70,6 +70,7 @@ def effects(home):
     return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.process
 async def test_the_shipped_daily_report_describes_this_machine(shipped_home):
     await shipped_home.start()
@@ -101,6 +102,7 @@ async def test_run_streams_its_steps_and_prints_the_report(shipped_home):
         assert word in inspection.out, word
 
 
+@pytest.mark.slow
 async def test_list_shows_the_shipped_routines(shipped_home):
     await shipped_home.start()
     result = await shipped_home.agentctl("list")
@@ -300,6 +302,7 @@ async def test_an_api_key_appears_in_no_file_log_or_output(working):
                 assert canary.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 @pytest.mark.process
 async def test_an_idle_daemon_has_loaded_no_sdk(home):
     home.routine("hello", '[trigger]\ncron = "0 5 * * *"\n[run]\nprompt = "Say hello."\n')

@@ -176,6 +176,7 @@ def test_every_used_uvicorn_attribute_is_listed() -> None:
     assert names == set(ATTRIBUTES), f"embedded_uvicorn.py reads {sorted(names)} of a connection"
 
 
+@pytest.mark.slow
 def test_only_one_file_imports_uvicorn_and_h11() -> None:
     """Whoever else needs a server uses `SocketServer` of api/embedded_uvicorn.py."""
     users = {

@@ -54,6 +54,7 @@ class Terminal:
         os.close(self.master)
 
 
+@pytest.mark.slow
 async def test_the_first_minute_is_a_banner_short_lines_and_the_first_report(shipped_home):
     utf8 = {"LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
     async with Terminal(shipped_home, **utf8) as terminal:

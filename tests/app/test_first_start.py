@@ -113,6 +113,7 @@ async def test_ctrl_c_at_a_question_of_the_first_start_starts_nothing(home, is_i
     assert (home.folder / "config.toml").read_text() == ""
 
 
+@pytest.mark.slow
 async def test_a_setup_that_fails_is_no_reason_not_to_start(home):
     home.env |= {"ANTHROPIC_API_KEY": "sk-ant-test-0123456789", "HTTPS_PROXY": "http://127.0.0.1:1"}
     async with terminal(*home.places, env=home.env, cwd=home.folder) as screen:

@@ -87,6 +87,7 @@ async def test_a_reload_works_after_a_failed_reload(tmp_path):
     reloads.close()
 
 
+@pytest.mark.slow
 async def test_a_reload_that_failed_by_no_fault_of_a_file_is_tried_again(tmp_path):
     """The files are noted before they are read: without a change of one, nothing would be read."""
     definitions = Definitions(RuntimeError("can't start new thread"))
@@ -101,6 +102,7 @@ async def test_a_reload_that_failed_by_no_fault_of_a_file_is_tried_again(tmp_pat
     reloads.close()
 
 
+@pytest.mark.slow
 async def test_files_that_could_not_be_listed_are_read_later(tmp_path):
     definitions = Definitions()
     errors = []
@@ -120,6 +122,7 @@ async def test_files_that_could_not_be_listed_are_read_later(tmp_path):
     reloads.close()
 
 
+@pytest.mark.slow
 async def test_a_folder_that_appears_later_is_watched(tmp_path):
     definitions = Definitions()
     reloads = await start_watcher(definitions, tmp_path, tmp_path / "routines")
@@ -141,6 +144,7 @@ async def test_changes_during_a_reload_are_read_again(tmp_path):
     reloads.close()
 
 
+@pytest.mark.slow
 async def test_unchanged_definitions_are_not_read_again(tmp_path):
     definitions = Definitions()
     (tmp_path / "a.toml").write_text("x")
@@ -157,6 +161,7 @@ async def test_unchanged_definitions_are_not_read_again(tmp_path):
     reloads.close()
 
 
+@pytest.mark.slow
 async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_path):
     definitions, elsewhere = Definitions(), tmp_path / "dotfiles"
     elsewhere.mkdir()
@@ -348,6 +353,7 @@ async def test_the_log_names_a_policy_that_came_into_force(tmp_path: Path) -> No
         assert [event["files"] for event in events] == [["policy.toml"]]
 
 
+@pytest.mark.slow
 async def test_a_file_that_the_definitions_name_is_read_again_when_it_changes(tmp_path):
     workspace, file = tmp_path / "workspace", tmp_path / "workspace" / "holidays.ics"
     workspace.mkdir()

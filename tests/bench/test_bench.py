@@ -38,6 +38,7 @@ WITHOUT_DAEMON = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

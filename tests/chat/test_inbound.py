@@ -58,6 +58,10 @@ class ChattingApp(TestApp):
     async def take(self):
         """Read what people have sent, wait for the runs that it begins, and deliver."""
         await self.chat.receive_once()
+        await self.end_runs()
+
+    async def end_runs(self):
+        """Wait for the runs under way, and deliver: there is nothing to read."""
         for run in await self.daemon.store.journal.runs.find_active():
             await self.finish(run.id)
         await self.deliver()
@@ -156,7 +160,7 @@ async def test_who_is_taken_off_the_list_gets_nothing_more_of_a_run_under_way(ap
         await app.daemon.reloader.reload()
         (approval,) = await app.daemon.store.journal.approvals.find()
         await app.daemon.runs.approvals.approve(approval.id, by="Ben")
-        await app.take()
+        await app.end_runs()
         report = telegram.messages[-1]
         assert (report.chat, report.reply_to) == (BEN, None)
         assert "It is written." in report.text

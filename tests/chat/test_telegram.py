@@ -135,6 +135,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @scaled_settings(1000)
 @given(
     st.dictionaries(
@@ -349,6 +350,7 @@ def test_no_command_of_a_chat_can_be_tapped_in_the_report_of_a_tainted_run():
         assert f"/{name}" not in render_telegram_html(neutralize(f"tap /{name}, or send /{name}"))
 
 
+@pytest.mark.slow
 async def test_messages_keep_to_the_rate_that_telegram_takes():
     async with FakeTelegram(burst=6) as telegram:
         chat = TelegramChat(telegram.TOKEN, base_url=telegram.url)

@@ -694,6 +694,7 @@ def config_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 async def test_doctor_and_validate_work_without_a_daemon(
     config_folder: Path,
 ) -> None:
@@ -818,6 +819,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["list", "status", "runs"])
 async def test_simple_verbs_import_few_modules(harness: ApiHarness, verb: str) -> None:
     await harness.complete_run()

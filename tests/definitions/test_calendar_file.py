@@ -187,6 +187,7 @@ RULES = st.builds(
 )
 
 
+@pytest.mark.slow
 @scaled_settings(400)
 @given(RULES, st.dates(date(2024, 1, 1), date(2026, 12, 31)))
 def test_recurring_events_fall_on_the_days_that_dateutil_names(rule: str, start: date) -> None:

@@ -287,6 +287,7 @@ def test_nothing_in_a_sanitized_report_is_a_command_or_a_mention_in_a_chat(repor
     assert neutralize(sanitized) == sanitized
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "live"),
     [

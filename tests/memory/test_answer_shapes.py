@@ -46,6 +46,7 @@ def test_any_question_has_an_answer_shape_or_none(question: str, text: str) -> N
     assert fits is None or fits(text) in (True, False)
 
 
+@pytest.mark.slow
 async def test_of_two_equal_hits_the_hit_with_a_time_answers_when(library: Library) -> None:
     await library.run("01A", "The backup of the old server failed, which nobody liked.")
     await library.run("01B", "The backup of the old server failed on Tuesday evening.")

@@ -292,8 +292,10 @@ async def test_vectors_of_another_length_are_not_compared(library: Library) -> N
 
 def test_the_nearest_vectors_by_sign_include_the_nearest_vectors() -> None:
     chance = random.Random(7)
-    texts = {n: vectors.unit([chance.gauss(0, 1) for _ in range(384)]) for n in range(2_000)}
-    question = vectors.unit([a + 0.8 * chance.gauss(0, 0.05) for a in texts[1234]])
+    texts = {
+        n: vectors.scale_to_unit([chance.gauss(0, 1) for _ in range(384)]) for n in range(2_000)
+    }
+    question = vectors.scale_to_unit([a + 0.8 * chance.gauss(0, 0.05) for a in texts[1234]])
     query_embedding = vectors.QueryEmbedding(
         "m", question, {n: vectors.signs(vector) for n, vector in texts.items()}
     )
@@ -308,7 +310,7 @@ def test_the_nearest_vectors_by_sign_include_the_nearest_vectors() -> None:
 
 
 def test_a_packed_vector_keeps_its_direction() -> None:
-    vector = vectors.unit([3.0, -4.0, 0.001, 12.0])
+    vector = vectors.scale_to_unit([3.0, -4.0, 0.001, 12.0])
     vector_again = vectors.unpack(vectors.pack(vector))
     assert sum(a * b for a, b in zip(vector, vector_again, strict=True)) == pytest.approx(
         1.0, abs=1e-3
@@ -374,7 +376,7 @@ async def test_closest_text_is_found_among_a_thousand(library: Library) -> None:
         await library.run(f"01{n:02}", *(f"w{n}x{m}" for m in range(50)), routine=f"r{n}")
     await meaning.backfill(library.memory.memory_store)
     query_embedding = vectors.QueryEmbedding(
-        "drawn", vectors.unit(vector(random.Random("w7x7"))), None
+        "drawn", vectors.scale_to_unit(vector(random.Random("w7x7"))), None
     )
     query_vector = await meaning.embed_query("w7x7", library.memory.memory_store)
     assert query_vector

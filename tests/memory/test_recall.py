@@ -130,6 +130,7 @@ async def test_in_a_large_memory_rare_words_select_and_all_words_rank(library: L
     assert await match_expression(small=0, budget=1) == f'("walrus") AND ({all_words})'
 
 
+@pytest.mark.slow
 async def test_a_long_question_of_frequent_words_finds_the_newest_texts_with_most_of_them(
     library: Library,
 ) -> None:

@@ -443,6 +443,7 @@ def test_a_long_call_that_is_left_out_is_shown_by_its_beginning(harness: PolicyH
     assert f"  1 x shell python3 {'x' * 286}…\n" in harness.policy("suggest", "daily")[1]
 
 
+@pytest.mark.slow
 def test_observe_asks_at_a_terminal_and_takes_no_for_an_answer(harness: PolicyHarness) -> None:
     for answer, code in ((b"n\n", 5), (b"y\n", 0)):
         controller, terminal = pty.openpty()

@@ -482,6 +482,7 @@ def _quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+@pytest.mark.slow
 @settings(
     max_examples=150,
     deadline=None,

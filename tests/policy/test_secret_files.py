@@ -180,6 +180,7 @@ def every_call() -> Iterator[tuple[str, Json]]:
     yield from ON_ALL
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_hostile_model_reads_no_file_of_such_a_name(workspace: Path) -> None:
     call, calls = caller(workspace, SHIPPED.read_text()), list(every_call())

@@ -175,6 +175,7 @@ async def test_a_failure_has_the_last_words_of_the_program() -> None:
         await put_out(" \n", complaints="try again").chat([user("hi")])
 
 
+@pytest.mark.slow
 async def test_a_program_that_is_too_slow_is_killed_with_all_that_it_started(
     tmp_path: Path,
 ) -> None:

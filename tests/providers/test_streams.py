@@ -137,6 +137,7 @@ BREAKS: dict[str, tuple[Json, str]] = {
 }
 
 
+@pytest.mark.slow
 @combinations_of(fault=BREAKS, way=LANGUAGES)
 async def test_an_interrupted_stream_is_no_answer(
     way: str, fault: str, provider_for: Opener
@@ -152,6 +153,7 @@ async def test_an_interrupted_stream_is_no_answer(
     assert again.content == "well again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", LANGUAGES)
 async def test_a_stream_that_never_begins_ends_at_the_usual_timeout(
     way: str, provider_for: Opener

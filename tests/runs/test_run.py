@@ -533,6 +533,7 @@ async def test_an_unreadable_definition_fails_the_run(journal):
     )
 
 
+@pytest.mark.slow
 async def test_a_run_leased_by_another_process_is_executed_only_by_takeover(postgres_url, tmp_path):
     database = await open_database(tmp_path / "x", postgres_url)
     others_journal, our_journal = (Journal(database, clock=lambda: START) for _ in range(2))

@@ -233,6 +233,7 @@ async def test_routine_made_by_a_tainted_run_stays_tainted(app):
         assert (await app.run("tea")).taint is Taint.TAINTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", [{"action": "list"}, {"action": "show", "name": "tea"}])
 @pytest.mark.parametrize("made_after_reading", [True, False])
 async def test_who_reads_of_a_routine_that_a_tainted_run_made_is_tainted(

@@ -112,6 +112,7 @@ async def test_a_failing_schedule_is_retried_and_delays_no_other_routine() -> No
     await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 def test_the_job_store_equals_that_of_apscheduler_in_batches() -> None:
     rng = random.Random(7)
     own_store, library_store = BatchedJobStore(), MemoryJobStore()

@@ -309,6 +309,7 @@ async def test_a_run_that_is_not_kept_any_more_does_not_end_the_pace(
     assert len(harness.submitted_runs) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 async def test_each_start_is_where_the_end_before_and_the_wish_put_it(
     harness: PacedHarness, seed: int

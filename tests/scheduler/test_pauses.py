@@ -311,6 +311,7 @@ def test_delay_of_late_starts_has_an_upper_bound() -> None:
 # --- on the real process
 
 
+@pytest.mark.slow
 async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None:
     home.routine("broken", BROKEN)
     fails = {"error": 401, "message": "no", "repeat": 2}

@@ -103,6 +103,7 @@ async def test_retention_removes_old_runs_but_the_last_of_each_routine(
     )
 
 
+@pytest.mark.slow
 async def test_a_database_over_its_size_limit_loses_the_oldest_steps(
     ledger: Ledger, clock: FakeClock
 ) -> None:

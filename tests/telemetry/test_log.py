@@ -413,6 +413,7 @@ def break_down(routine: str) -> None:
         structlog.get_logger().exception("queue.failed", routine=routine)
 
 
+@pytest.mark.slow
 def test_own_faults_that_repeat_themselves_are_counted_after_a_burst(
     file: Path, clock: HandMovedClock
 ) -> None:

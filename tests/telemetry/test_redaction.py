@@ -143,6 +143,7 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert Secrets().redact(text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

@@ -131,6 +131,7 @@ async def test_an_idle_thread_ends() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 async def test_calls_succeed_while_idle_threads_end() -> None:
     threads = Threads(idle_seconds=0.0)
     assert [

@@ -134,7 +134,7 @@ def _memory_lines(connection: Connection) -> Iterator[str]:
             return
 
 
-class NoExport(Refused):
+class InvalidExport(Refused):
     """A file cannot be read as an export; the text names it."""
 
 
@@ -154,10 +154,10 @@ def import_file(
             lines = _read_lines(file, progress)
             head = next(lines, {})
             if head.get("agentd") != "export":
-                raise NoExport(f"{file} is no export of agentd")
+                raise InvalidExport(f"{file} is no export of agentd")
             schema = _schema(journal)
             if head["schema"] > schema:
-                raise NoExport(
+                raise InvalidExport(
                     f"{file} comes from a newer agentd (schema {head['schema']}, "
                     f"this one knows {schema})"
                 )
@@ -172,7 +172,7 @@ def import_file(
                     importer.insert(str(line["table"]), dict(line["row"]))
             importer.finish()
             _pause(journal, [str(name) for name in head["routines"]])
-    except NoExport:
+    except InvalidExport:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, Refused) as error:
         problem = f"{error} is missing" if isinstance(error, KeyError) else shorten(str(error), 300)
@@ -312,9 +312,9 @@ def _read_lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[
                 yield value
         progress(1.0)
     except OSError as error:
-        raise NoExport(f"{file} cannot be read: {error.strerror}") from error
+        raise InvalidExport(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise NoExport(
+        raise InvalidExport(
             f"{file} is no whole export of agentd: {error}; nothing of its history was kept"
         ) from error
 

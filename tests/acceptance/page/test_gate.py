@@ -49,6 +49,7 @@ async def test_the_link_lets_one_browser_in_and_only_once(page):
     assert (status, "used before" in text) == (403, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cookie", ["", "agentd=", "agentd=guess", "agentd=\xe9", "other=1; agentd", "agentd=a;" * 500]
 )
@@ -61,6 +62,7 @@ async def test_requests_without_the_cookie_are_refused(page, cookie):
     assert status == 200 and "evil" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.root
 async def test_a_cookie_in_the_hands_of_another_user_opens_nothing(page):
     cookie = enter(page).split(";")[0]

@@ -241,6 +241,7 @@ replies = ["mailhub.lan is up, ada wrote to ada.lovelace@mailhub.lan; the passwo
 """  # noqa: E501
 
 
+@pytest.mark.slow
 async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_password(home):  # type: ignore[no-untyped-def]
     home.write("config.toml", CONFIG)
     home.routine(

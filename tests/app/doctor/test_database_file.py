@@ -139,6 +139,7 @@ def test_a_database_that_cannot_be_read_is_not_called_damaged(path: Path) -> Non
     assert "as the user of agentd" in check.fix
 
 
+@pytest.mark.slow
 @pytest.mark.process
 async def test_doctor_deep_checks_beside_a_daemon_and_mends_after_it(home: Home) -> None:
     home.write("policy.toml", "version = 1\n")

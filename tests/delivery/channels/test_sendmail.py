@@ -161,6 +161,7 @@ async def test_a_recipient_is_never_an_option_of_sendmail(program, delivery):
     assert program.arguments == [["-i", "-f", "-oQ@example.org", "--", "-bs@example.org"]]
 
 
+@pytest.mark.slow
 async def test_a_program_that_does_not_end_is_killed_and_the_mail_is_retried(program, delivery):
     os.mkfifo(program.folder / "held")
     # whoever reads it comes to its end when no process holds it any more

@@ -87,6 +87,7 @@ def quiet():
     structlog.configure(**before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "fault_text"),
     [

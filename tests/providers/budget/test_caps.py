@@ -91,6 +91,7 @@ async def test_a_cap_shortens_the_answer_instead_of_refusing_the_call(app: Repla
     assert MIN_ANSWER < call.options["max_tokens"] < 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "more", "rule"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from daemon.models import ApprovalStatus, Status
 from daemon.testing import tool_call
 from tests.properties import quick_share
@@ -57,6 +59,7 @@ async def live_one_run(app: ReplayedApp, lot: random.Random) -> None:
     assert run.status is Status.SUCCEEDED, run.detail
 
 
+@pytest.mark.slow
 async def test_runs_are_replayed_as_they_were_in_whatever_order_people_answered(tmp_path):
     app, lot = ReplayedApp(tmp_path), random.Random(7)
     app.write("policy.toml", POLICY)
