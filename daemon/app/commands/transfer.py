@@ -165,6 +165,8 @@ def import_file(
             for line in lines:
                 if "toml" in line:
                     name, text = str(line["routine"]), str(line["toml"])
+                    if name not in head["routines"]:  # which are paused below
+                        raise ValueError(f"its first line does not name the routine {name!r}")
                     report.append(_write_routine(config.routines_path, name, text))
                 elif "memory" in line:
                     importer.remember(line["memory"])
@@ -216,6 +218,9 @@ class _Importer:
         if id_column := _NUMBERED.get(table):
             del row[id_column]
         if table == "run":
+            if row.get("status") in ("queued", "running", "waiting"):
+                # no export holds one: the daemon would go on with it
+                raise ValueError(f"the run {row['id']} has not ended")
             self._runs.add(str(row["id"]))
         if table == "outbox" and row["status"] == "pending":
             row |= {

@@ -321,3 +321,26 @@ async def test_a_forged_backup_neither_ends_the_pause_nor_writes_elsewhere(
     with pytest.raises(Refused, match=problem):
         restore(tmp_path / "b", state)
     assert [path.name for path in state.iterdir()] == ["agentd.lock"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"status": "succeeded"', '"status": "queued"', "has not ended"),
+        ('"routines": ["morning"]', '"routines": []', "does not name the routine 'morning'"),
+    ],
+)
+async def test_a_forged_export_starts_nothing(home, config, tmp_path, old, new, problem):
+    await fill_state(home.state, "morning")
+    export(home.state, tmp_path / "x", config, ["morning"], progress=QUIET)
+    text = (tmp_path / "x").read_text()
+    assert old in text
+    (tmp_path / "x").write_text(text.replace(old, new))
+    (home.folder / "routines" / "morning.toml").unlink()
+    second = tmp_path / "second"
+    await fill_state(second, "evening")
+    with pytest.raises(Refused, match=problem):
+        import_file(tmp_path / "x", second, config, progress=QUIET)
+    db, journal = await open_journal(second)
+    assert {run.routine for run in await journal.runs.find()} == {"evening"}
+    await db.close()
