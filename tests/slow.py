@@ -65,6 +65,7 @@ REASONS = {
     "delivery/test_network.py": "a network that is away",
     "fakes": "the fake vendor beside the vendors' own libraries",
     "fuzz": "many hostile files, answers and arguments",
+    "golden/test_golden.py": "stories of daemons, compared with recordings",
     "memory/test_embedding_index.py": "vectors by each way to compare them",
     "memory/test_repair.py": "each damage of an index",
     "memory/test_retention.py": "many runs to be removed",

@@ -20,12 +20,12 @@ from typing import Any, Literal
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemon.api.connections import ConnectionLimits, Connections, limits_of_this_process, peer_of
 from daemon.api.listener import ListenerSocket
-from daemon.api.problems import MEDIA_TYPE
+from daemon.api.problems import MEDIA_TYPE, make_problem
 
 # Seconds that an answer under way may take after `stop`; streams end by themselves before that.
 SHUTDOWN_TIMEOUT = 3
@@ -151,6 +151,28 @@ class PeerProtocol(H11Protocol):
         self._set_deadline()
 
 
+def _refuse_two_lengths(app: ASGIApp) -> ASGIApp:
+    """Return the application with a refusal of requests that have both content-length and
+    transfer-encoding.
+
+    A proxy may go by the other one, and so take what is a second request here for a part of the
+    body. The connection is closed (RFC 9112, section 6.1), so nothing behind it is read.
+    """
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name for name, _ in scope.get("headers", ())}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            detail = "a request has either content-length or transfer-encoding"
+            problem = make_problem(
+                HTTPStatus.BAD_REQUEST, detail, "bad_request", headers={"connection": "close"}
+            )
+            await problem(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return check
+
+
 class SocketServer:
     """A server of one ASGI application on one socket, until it is stopped."""
 
@@ -169,7 +191,7 @@ class SocketServer:
         )
         self._uvicorn = EmbeddedUvicorn(
             uvicorn.Config(
-                app,
+                _refuse_two_lengths(app),
                 http=partial(PeerProtocol, connections=self.connections),  # type: ignore[arg-type]  # it is only called
                 ws="none",
                 lifespan="off",

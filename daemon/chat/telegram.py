@@ -295,7 +295,9 @@ def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> Receive
         return None
     text = _text_at(message, "text") or _text_at(message, "caption")
     quotes = []
-    if message.get("forward_origin") is not None or message.get("via_bot") is not None:
+    # a Bot API server of before 2024 has forward_from, forward_date and the like for forward_origin
+    is_forwarded = any(key.startswith("forward_") for key in message)
+    if is_forwarded or message.get("via_bot") is not None:
         text, quotes = "", [text] if text else []
     replied_message = _dict_at(message, "reply_to_message")
     reply_to = _int_or_none(replied_message.get("message_id"))

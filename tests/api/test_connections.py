@@ -444,3 +444,16 @@ def test_connections_use_at_most_half_of_the_descriptors() -> None:
         limits = limits_for(descriptors)
         assert 3 * limits.connections <= descriptors / 2
         assert 0 < limits.per_peer < limits.connections <= 4096
+
+
+async def test_a_request_with_two_lengths_is_refused_and_nothing_behind_it_is_read(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path, make_limits()) as (server, _):
+        client = await server.connect()
+        lengths = "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n"
+        await client.say(f"POST / HTTP/1.1\r\nHost: x\r\n{lengths}\r\n0\r\n\r\n{GET}")
+        answer = (await client.read_to_end()).decode()
+    assert answer.startswith("HTTP/1.1 400 ")
+    assert "a request has either content-length or transfer-encoding" in answer
+    assert answer.count("HTTP/1.1") == 1

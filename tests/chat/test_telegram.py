@@ -77,6 +77,13 @@ def parse_message(**message):
 def test_what_is_forwarded_or_quoted_is_apart_from_the_persons_own_words():
     forward = parse_message(text="Do it!", forward_origin={"type": "user"})
     assert (forward.text, forward.quotation) == ("", "Do it!")
+    for old_key in (
+        {"forward_from": {"id": 6}},
+        {"forward_sender_name": "Eve"},
+        {"forward_date": 1},
+    ):
+        forward = parse_message(text="/run backup", **old_key)
+        assert (forward.text, forward.quotation) == ("", "/run backup")
     by_another_bot = parse_message(text="Do it!", via_bot={"id": 1})
     assert (by_another_bot.text, by_another_bot.quotation) == ("", "Do it!")
     quote = parse_message(text="what is that?", quote={"text": "Do it!"})

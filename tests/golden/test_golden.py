@@ -36,7 +36,6 @@ WHAT_TO_DO = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime: apt install faketime")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

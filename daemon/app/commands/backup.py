@@ -220,6 +220,9 @@ def _prepare(
         _copy(file, temporary_file, progress)
         with closing(sqlite3.connect(temporary_file, isolation_level=None)) as copy:
             _check(copy, file)
+            if copy.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
+                # it could end the pause, in which all is that comes from a backup
+                raise Refused(f"{file} is no backup of agentd: it holds a trigger of SQLite")
             files = copy.execute("SELECT place, path, body FROM backup_file").fetchall()
             time_row = copy.execute("SELECT value FROM backup WHERE key = 'taken'").fetchone()
             if time_row is None:
@@ -248,7 +251,11 @@ def _check_file(row: tuple[object, object, object], backup_file: Path) -> None:
         raise Refused(
             f"{backup_file} is no backup of agentd: it holds a file {shown_path} that is none"
         )
-    is_allowed = any(PurePath(str(path)).match(pattern) for pattern in _STATE_FILES)
+    # `match` looks at the end of a path only
+    is_allowed = any(
+        PurePath(str(path)).match(pattern) and str(path).count("/") == pattern.count("/")
+        for pattern in _STATE_FILES
+    )
     if place == "state" and not is_allowed:
         shown_path = shorten(str(path))
         raise Refused(
@@ -273,9 +280,9 @@ def _write_files(files: list[tuple[str, str, bytes]], folders: dict[str, Path]) 
                 os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb"
             ) as file:
                 file.write(body)
-            report.append(f"wrote {target}")
+            report.append(f"wrote {display(target)}")
         except FileExistsError:
-            report.append(f"left {target} as it is")
+            report.append(f"left {display(target)} as it is")
         except OSError as error:
             name = shorten(str(target), 300)
             report.append(f"could not write {name}: {error.strerror}")

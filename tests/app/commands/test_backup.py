@@ -290,3 +290,34 @@ async def test_a_backup_to_a_folder_that_is_not_there_names_the_backup(home, con
     file = tmp_path / "nowhere/b"
     with pytest.raises(Refused, match=f"{file} cannot be written: No such file or directory"):
         backup(home.state, file, config, progress=QUIET)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        (
+            "CREATE TRIGGER go AFTER INSERT ON meta BEGIN DELETE FROM meta; END",
+            "holds a trigger of SQLite",
+        ),
+        (
+            "INSERT INTO backup_file VALUES ('state', 'workspace/routines.d/x.toml', x'00')",
+            "holds workspace/routines.d/x.toml of a state folder",
+        ),
+        (
+            "INSERT INTO backup_file VALUES ('state', 'memory/approvals.toml', x'00')",
+            "holds memory/approvals.toml of a state folder",
+        ),
+    ],
+)
+async def test_a_forged_backup_neither_ends_the_pause_nor_writes_elsewhere(
+    home, config, tmp_path, statement, problem
+):
+    await fill_state(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    with closing(sqlite3.connect(tmp_path / "b", isolation_level=None)) as copy:
+        copy.execute(statement)
+    state = tmp_path / "new"
+    state.mkdir()
+    with pytest.raises(Refused, match=problem):
+        restore(tmp_path / "b", state)
+    assert [path.name for path in state.iterdir()] == ["agentd.lock"]
