@@ -27,10 +27,12 @@ from daemon.tools.mcp.servers import MAX_TOOLS
 from daemon.tools.mcp.transport import MAX_MESSAGE, MAX_REQUESTS, open_limited
 from tests.tools.mcp.test_servers import Shop, open_accepted_tools
 
-# A server whose answers stand in `answers`, by method: a text is written as it is.
+# A server whose answers stand in `answers`, by method: a text is written as it is. Without any it is
+# silent; what is asked for in vain has an error, as the client waits ten seconds for each answer.
 SERVER = """
 import json, sys
 
+refuse = lambda request: {"code": -32601, "message": "Method not found"}
 answers = {
     "initialize": lambda request: {
         "protocolVersion": request["params"]["protocolVersion"],
@@ -43,8 +45,8 @@ answers = {
 exec(sys.argv[1])
 for line in sys.stdin:
     request = json.loads(line)
-    if request.get("method") in answers and "id" in request:
-        answer = answers[request["method"]](request)
+    if answers and "method" in request and "id" in request:
+        answer = answers.get(request["method"], refuse)(request)
         if isinstance(answer, dict):
             kind = "error" if "code" in answer else "result"
             answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], kind: answer}) + "\\n"
