@@ -27,8 +27,9 @@ from daemon.tools.mcp.servers import MAX_TOOLS
 from daemon.tools.mcp.transport import MAX_MESSAGE, MAX_REQUESTS, open_limited
 from tests.tools.mcp.test_servers import Shop, open_accepted_tools
 
-# A server whose answers stand in `answers`, by method: a text is written as it is. Without any it is
-# silent; what is asked for in vain has an error, as the client waits ten seconds for each answer.
+# A server whose answers stand in `answers`, by method: a text is written as it is. Without any it
+# is silent; what is asked for in vain has an error, as the client waits ten seconds for each
+# answer.
 SERVER = """
 import json, sys
 
