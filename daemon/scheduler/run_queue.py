@@ -139,11 +139,7 @@ class LocalRunQueue:
 
         A run that is delayed already gets the new `not_before`.
         """
-        if run.not_before is not None and run.not_before > self._clock.now():
-            self._delay(run, run.not_before)
-        else:
-            self._delayed_until.pop(run.id, None)
-            self._enqueue(run)
+        self._enqueue_or_delay(run)
 
     async def submit_all(self, runs: Iterable[Run]) -> None:
         """Submit the runs that an earlier process left."""
@@ -350,8 +346,9 @@ class LocalRunQueue:
             self._park(run_id, routine)
             if resubmitted_run:
                 self._enqueue(resubmitted_run)
-        if run is not None and run.status is Status.QUEUED:  # put off: this queue retries it
-            self._delay(run, run.not_before or self._clock.now())
+        # Put off until later; or answered while it was parked, and executed again at once.
+        if run is not None and run.status is Status.QUEUED:
+            self._enqueue_or_delay(run)
         self._add_candidate(routine)
         self._start_runs()
         if not self.running:
@@ -372,6 +369,13 @@ class LocalRunQueue:
         return True
 
     # --- delayed runs
+
+    def _enqueue_or_delay(self, run: Run) -> None:
+        if run.not_before is not None and run.not_before > self._clock.now():
+            self._delay(run, run.not_before)
+        else:
+            self._delayed_until.pop(run.id, None)
+            self._enqueue(run)
 
     def _delay(self, run: Run, until: datetime) -> None:
         heapq.heappush(self._delayed, (until, run.id, run))

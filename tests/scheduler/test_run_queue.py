@@ -117,6 +117,21 @@ async def test_run_answered_during_suspension_is_continued():
     assert lives.begun_ids == ["a", "a"]
 
 
+async def test_a_run_that_is_to_be_executed_again_at_once_is_never_seen_idle():
+    begun_ids = []
+
+    async def execute(run_id):
+        begun_ids.append(run_id)
+        return run(run_id, status=Status.QUEUED if len(begun_ids) == 1 else Status.SUCCEEDED)
+
+    executor = LocalRunQueue(execute, max_concurrent=1, clock=FakeClock(NOW))
+    await executor.submit(run("a"))
+    await asyncio.wait([executor.running["a"]])
+    assert "a" in executor.running
+    await executor.wait_until_idle()
+    assert begun_ids == ["a", "a"]
+
+
 async def test_cancelling_a_waiting_run_starts_the_next_run_of_its_routine():
     lives = Parking()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
