@@ -60,10 +60,8 @@ class PeerProtocol(H11Protocol):
         except OSError:  # the other end is gone
             transport.abort()
             return
-        self.client = self.client or (
-            self.peer,
-            pid_or_port,
-        )  # uvicorn knows addresses, but not users
+        # uvicorn knows addresses, but not users
+        self.client = self.client or (self.peer, pid_or_port)
         if self._connections.admit(self):
             self._set_deadline()
         else:

@@ -11,15 +11,7 @@ from daemon.cli.client import ConnectionLost, Unreachable
 from daemon.cli.deliveries import format_delivery
 from daemon.cli.markdown import format_report
 from daemon.cli.progress import RunProgress
-from daemon.cli.render import (
-    BOLD,
-    DIM,
-    RED,
-    YELLOW,
-    humanize,
-    one_line,
-    short_id,
-)
+from daemon.cli.render import BOLD, DIM, RED, YELLOW, humanize, one_line, short_id
 from daemon.plurals import pluralize
 
 # Seconds between looks at the deliveries of an ended run, which add up to five. A report for a file

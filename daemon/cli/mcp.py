@@ -8,14 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.cli.call import DONE, NOT_FOUND, REFUSED, USAGE, Call, quote
-from daemon.cli.render import (
-    BOLD,
-    DIM,
-    YELLOW,
-    format_instant,
-    local_now,
-    one_line,
-)
+from daemon.cli.render import BOLD, DIM, YELLOW, format_instant, local_now, one_line
 from daemon.plurals import pluralize
 
 _MARKS = {"accepted": " ", "new": "+", "changed": "~", "removed": "-"}

@@ -8,14 +8,7 @@ from typing import Any
 
 from daemon.cli.call import DONE, EXIT_CODE_BY_STATUS, NOT_SUCCEEDED, USAGE, Call, quote
 from daemon.cli.follow import follow
-from daemon.cli.render import (
-    BOLD,
-    DIM,
-    GREEN,
-    RED,
-    OutputStream,
-    short_id,
-)
+from daemon.cli.render import BOLD, DIM, GREEN, RED, OutputStream, short_id
 from daemon.plurals import pluralize
 
 MAX_EFFECT_LINES = 30

@@ -12,15 +12,7 @@ from typing import Any, NoReturn
 from daemon.cli.agentd_commands import exec_agentd
 from daemon.cli.call import DONE, NOT_FOUND, NOT_SUCCEEDED, REFUSED, USAGE, Call, quote
 from daemon.cli.client import Unreachable
-from daemon.cli.render import (
-    BOLD,
-    DIM,
-    GREEN,
-    RED,
-    YELLOW,
-    OutputStream,
-    humanize,
-)
+from daemon.cli.render import BOLD, DIM, GREEN, RED, YELLOW, OutputStream, humanize
 from daemon.cli.runs import find_run
 from daemon.plurals import pluralize
 

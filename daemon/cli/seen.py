@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from daemon.cli.call import DONE, USAGE, Call, quote
-from daemon.cli.render import (
-    DIM,
-    format_instant,
-    local_now,
-    short_id,
-)
+from daemon.cli.render import DIM, format_instant, local_now, short_id
 from daemon.plurals import pluralize
 
 

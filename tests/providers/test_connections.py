@@ -48,6 +48,21 @@ async def test_a_closed_provider_reopens_at_the_next_call(way: str, provider_for
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
+async def test_each_concurrent_request_has_a_connection_and_later_ones_use_it_again(
+    way: str, provider_for: Opener
+) -> None:
+    answers = [{"text": "hello", "together": 6}] * 6 + [{"text": "again"}] * 3
+    async with FakeVendor(answers, strict=False) as vendor:
+        provider = provider_for(way, vendor)
+        await asyncio.gather(*(provider.chat([user("hi")]) for _ in range(6)))
+        opened = set(vendor.connections)
+        assert len(opened) == 6
+        for _ in range(3):
+            await provider.chat([user("hi")])
+        assert set(vendor.connections) == opened
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_closing_ends_every_connection(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"text": "hello", "repeat": 20, "together": 20}]) as vendor:
         provider = provider_for(way, vendor)

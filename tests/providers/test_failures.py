@@ -387,6 +387,8 @@ async def test_cancelled_call_leaves_no_connection(way: str, provider_for: Opene
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        while vendor.connections:
+            await asyncio.sleep(0)
         assert (await provider.chat([user("hi")])).content == "next"
 
 

@@ -24,7 +24,7 @@ from daemon.definitions.words import shorten
 from daemon.errors import NotFound, Refused
 from daemon.memory import index
 from daemon.memory import transfer as memory
-from daemon.models import Json
+from daemon.models import Json, Status
 from daemon.plurals import pluralize
 from daemon.store import texts
 from daemon.store.connection import Connection, placeholders
@@ -218,7 +218,7 @@ class _Importer:
         if id_column := _NUMBERED.get(table):
             del row[id_column]
         if table == "run":
-            if row.get("status") in ("queued", "running", "waiting"):
+            if "status" in row and not Status(row["status"]).has_ended:
                 # no export holds one: the daemon would go on with it
                 raise ValueError(f"the run {row['id']} has not ended")
             self._runs.add(str(row["id"]))

@@ -142,7 +142,8 @@ class FileCache:
         """
         if isinstance(result, Routine):
             in_force = self._in_force.get(result.name)
-            result = in_force if in_force == result and in_force is not None else result
+            if in_force is not None and in_force == result:
+                result = in_force
         is_settled = version[-1] < (time.time() - self._settled_after) * 1e9
         if is_settled and not _depends_on_other_files(result):
             self._current[path] = version, result

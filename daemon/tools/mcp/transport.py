@@ -197,11 +197,31 @@ def _has_ended(process: subprocess.Popen[bytes], *, with_group: bool) -> bool:
     return False
 
 
-class _LimitedReadStream:
-    """The messages of a server, without the requests that are too many."""
+class _NotedStream:
+    """A stream of the SDK, and the ids of the requests of its server that are not answered yet."""
 
     def __init__(self, stream: Any, unanswered_ids: set[str | int]) -> None:
         self._stream, self._unanswered_ids = stream, unanswered_ids
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        is_handled: bool | None = await self._stream.__aexit__(kind, error, traceback)
+        return is_handled
+
+
+class _LimitedReadStream(_NotedStream):
+    """The messages of a server, without the requests that are too many."""
 
     @property
     def last_context(self) -> Any:
@@ -231,9 +251,6 @@ class _LimitedReadStream:
             if self._accept(item):
                 return item
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
     def __aiter__(self) -> Self:
         return self
 
@@ -243,44 +260,12 @@ class _LimitedReadStream:
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        is_handled: bool | None = await self._stream.__aexit__(kind, error, traceback)
-        return is_handled
-
-
-class _NotingWriteStream:
+class _NotingWriteStream(_NotedStream):
     """What is sent to a server; notes which of its requests are answered."""
-
-    def __init__(self, stream: Any, unanswered_ids: set[str | int]) -> None:
-        self._stream, self._unanswered_ids = stream, unanswered_ids
 
     async def send(self, item: SessionMessage, /) -> None:
         await self._stream.send(item)
         message = item.message
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             self._unanswered_ids.discard(message.id)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        is_handled: bool | None = await self._stream.__aexit__(kind, error, traceback)
-        return is_handled
