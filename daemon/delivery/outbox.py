@@ -199,10 +199,8 @@ class Outbox:
             await self._record_failure(delivery, f"{type(error).__name__}: {error}")
         else:
             proof = self._redact(receipt.detail)
-            # Shielded, or a report that has arrived would be sent again after a stop in this
-            # moment.
-            await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, proof))
-            self._metrics.count_delivery(delivery.target, "delivered")
+            # Logged before it is recorded: whoever sees the record finds the line, and its time is
+            # that of the arrival.
             log.info(
                 "delivery.arrived",
                 delivery=delivery.id,
@@ -211,6 +209,10 @@ class Outbox:
                 target=delivery.target,
                 receipt=proof,
             )
+            # Shielded, or a report that has arrived would be sent again after a stop in this
+            # moment.
+            await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, proof))
+            self._metrics.count_delivery(delivery.target, "delivered")
 
     async def _leave_out(self, delivery: Delivery, reason: TargetAbsent | RecipientRemoved) -> None:
         """Leave out a delivery that nobody can or may get: it is never sent, and nothing is wrong.

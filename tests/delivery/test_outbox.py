@@ -349,7 +349,7 @@ async def test_full_disk_neither_stops_the_outbox_nor_makes_it_spin(journal, end
                 await asyncio.sleep(0)
             assert not task.done()
     assert len(target.texts) == 1
-    assert [line["event"] for line in logs] == ["delivery.unrecorded"]
+    assert [line["event"] for line in logs] == ["delivery.arrived", "delivery.unrecorded"]
 
 
 async def test_an_outbox_with_nothing_to_do_sets_no_timer(journal, outbox_of):
