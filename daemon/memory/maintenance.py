@@ -57,14 +57,14 @@ class MemoryMaintenance:
         await self._memory.memory_store.examine()
 
     async def retain(self) -> None:
-        """Apply the retention in batches, then optimize the database and truncate its log."""
+        """Apply the retention in batches, then truncate the log of the database."""
         memory_store, now = self._memory.memory_store, self._clock()
         while not await memory_store.write(
             partial(apply_retention, retention=self._retention(), now=now)
         ):
             continue
         # a long read transaction lets the log grow
-        await memory_store.run_outside_transaction(lambda connection: connection.optimize())
+        await memory_store.run_outside_transaction(lambda connection: connection.truncate_log())
 
     async def _embed(self) -> None:
         embedding_index, change_event = self._memory.embedding_index, self._memory.watch()

@@ -99,10 +99,10 @@ class Connection(Protocol):
         transaction. PostgreSQL does so by itself (autovacuum): 0.
         """
 
-    def optimize(self) -> None:
-        """Renew what the planner knows about the tables, and cut a write-ahead log that has grown.
+    def truncate_log(self) -> None:
+        """Copy the write-ahead log into the file and cut it to nothing.
 
-        PostgreSQL does so by itself (autovacuum).
+        Outside of a transaction. A server does so by itself.
         """
 
     def rewrite(self, tables: Sequence[str]) -> None:
@@ -231,14 +231,7 @@ class SqliteConnection(sqlite3.Connection):
             self.execute(f"PRAGMA temp_store = {temp_store}")
         self.truncate_log()
 
-    def optimize(self) -> None:
-        # https://sqlite.org/pragma.html#pragma_optimize
-        self.execute("PRAGMA analysis_limit = 400")
-        self.execute("PRAGMA optimize")
-        self.truncate_log()  # it grew during a long read transaction
-
     def truncate_log(self) -> None:
-        """Copy the write-ahead log into the file and cut it to nothing."""
         self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _count_pages(self) -> tuple[int, int]:
@@ -284,6 +277,7 @@ def open_writer(path: Path, migrations: Path) -> SqliteConnection:
         connection.execute("PRAGMA journal_size_limit = 16777216")
         check_features(connection)
         migrate(connection, path, migrations)
+        _drop_statistics(connection)
     except sqlite3.Error as error:
         connection.close()
         if _primary_code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
@@ -326,6 +320,21 @@ def _tune(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -8192")  # KiB, at most, for each of three connections
     # No mmap: with it a read error of the disk is a SIGBUS, which would end the daemon.
+
+
+def _drop_statistics(connection: sqlite3.Connection) -> None:
+    """Drop what ANALYZE found out about the tables; versions up to 0.2.0 ran it each night.
+
+    With the statistics of a young database SQLite takes a large table for a small one and reads all
+    of it, and a connection keeps the statistics that it has read first for as long as it is open
+    (https://sqlite.org/lang_analyze.html). Without them the plan of a statement is always the one
+    that the tests check.
+    """
+    drop = "DROP TABLE IF EXISTS sqlite_stat1; DROP TABLE IF EXISTS sqlite_stat4;"
+    names = "SELECT 1 FROM sqlite_master WHERE name IN ('sqlite_stat1', 'sqlite_stat4')"
+    if connection.execute(names).fetchone():
+        # Reading none again is how this connection forgets them, and makes an empty table.
+        connection.executescript(f"{drop} ANALYZE sqlite_schema; {drop}")
 
 
 def check_sqlite(version: tuple[int, ...]) -> None:

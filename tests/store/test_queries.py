@@ -78,7 +78,7 @@ async def test_a_query_of_a_damaged_database_explains_the_remedy(
     await ledger.queue_run()
     statement = "SELECT rootpage FROM sqlite_master WHERE name = 'run'"
     page: int = await db.read(lambda connection: connection.execute(statement).fetchone()[0])
-    await db.run_outside_transaction(lambda connection: connection.optimize())
+    await db.run_outside_transaction(lambda connection: connection.truncate_log())
     await db.close()
     with db.path.open("r+b") as file:
         file.seek((page - 1) * 4096)

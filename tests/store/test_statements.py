@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 import daemon
-from daemon.store import runs
-from daemon.store.connection import SqliteConnection, open_writer
+from daemon.memory.rows import by_ids
+from daemon.store.connection import SqliteConnection, open_reader, open_writer
 from daemon.store.database import MIGRATIONS
 from tests.postgres import Server
 
@@ -141,24 +141,38 @@ def test_no_string_literal_of_a_statement_has_a_parameter_mark() -> None:
             assert "?" not in text, statement
 
 
-def test_with_the_statistics_of_a_year_active_runs_are_found_without_reading_all_runs(
-    sqlite: SqliteConnection,
-) -> None:
-    # what `PRAGMA optimize` left in a journal of 30,000 runs: it looks at some hundred rows
-    statistics = [
-        ("run", "run_status", "18450 401 1"),
-        ("run", "run_routine", "18240 115 1"),
-        ("run", "run_ended", "10507 115 1"),
-        ("run", "sqlite_autoindex_run_1", "10355 1"),
-    ]
-    sqlite.execute("ANALYZE")
-    sqlite.execute("DELETE FROM sqlite_stat1")
-    sqlite.executemany("INSERT INTO sqlite_stat1 VALUES (?, ?, ?)", statistics)
-    sqlite.execute("ANALYZE sqlite_schema")  # reads them
-    for query in (runs._ACTIVE_IDS, f"SELECT goal FROM run {runs._ACTIVE}"):
-        values = [None] * query.count("?")
-        plan = [row[3] for row in sqlite.execute(f"EXPLAIN QUERY PLAN {query}", values)]
-        assert not any(line.startswith("SCAN") for line in plan), plan
+def test_statistics_of_a_young_database_change_no_plan(tmp_path: Path) -> None:
+    path = tmp_path / "agentd.db"
+    with closing(open_writer(path, MIGRATIONS)) as connection:
+        connection.execute(
+            "INSERT INTO memory_run (run_id, routine, goal, status, started, ended)"
+            " VALUES ('1', 'daily', 'goal', 'succeeded', 1, 2)"
+        )
+        connection.execute(
+            "INSERT INTO memory_segment (memory_run, iteration, segment, type, at, digest, text)"
+            " VALUES (1, 0, 0, 'response', 1, 1, 'all is well')"
+        )
+        connection.execute("ANALYZE")
+        assert "SCAN r" in _plan_of_texts(connection)
+    with (
+        closing(open_writer(path, MIGRATIONS)) as writer,
+        closing(open_reader(path)) as reader,
+    ):
+        for connection in (writer, reader):
+            assert _plan_of_texts(connection) == [
+                "SEARCH s USING INTEGER PRIMARY KEY (rowid=?)",
+                "SEARCH r USING INTEGER PRIMARY KEY (rowid=?)",
+            ]
+
+
+def _plan_of_texts(connection: SqliteConnection) -> list[str]:
+    """Return how SQLite finds 64 texts of memory by their ids."""
+    queries: list[str] = []
+    connection.set_trace_callback(queries.append)
+    by_ids(connection, range(1, 65))
+    connection.set_trace_callback(None)
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {queries[0]}")
+    return [row[3] for row in plan]
 
 
 def test_only_listed_statements_scan_a_large_table(sqlite: SqliteConnection) -> None:

@@ -46,14 +46,16 @@ _SEARCH_WITHIN = _IN_ONE.format(
 )
 # Two subqueries: for min and max in one query SQLite would scan the whole table.
 _ENDS = "SELECT (SELECT min(id) FROM memory_fts_docsize), (SELECT max(id) FROM memory_fts_docsize)"
-_IDS_WITH = (
-    "SELECT json_group_array(rowid) FROM"
-    " (SELECT rowid FROM memory_fts WHERE memory_fts MATCH ? LIMIT ?)"
+# The ids of the texts with each of the terms, all in one row: a list of lists. `?1` are the
+# expressions of the terms.
+_OF_EACH_TERM = (
+    "SELECT json_group_array(json(ids)) FROM (SELECT"
+    " (SELECT json_group_array(rowid) FROM"
+    " (SELECT rowid FROM memory_fts WHERE memory_fts MATCH term.value {})) AS ids"
+    " FROM json_each(?1) AS term ORDER BY term.key)"
 )
-_IDS_WITHIN = (
-    "SELECT json_group_array(rowid) FROM memory_fts"
-    " WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
-)
+_IDS_WITH = _OF_EACH_TERM.format("LIMIT ?2")
+_IDS_WITHIN = _OF_EACH_TERM.format("AND rowid BETWEEN ?2 AND ?3")
 _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
 
 
@@ -180,21 +182,22 @@ def runs_with_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> lis
 
 
 def ids_with(connection: sqlite3.Connection, terms: Sequence[str], limit: int) -> list[list[int]]:
-    return [
-        json.loads(connection.execute(_IDS_WITH, (any_of([term]), limit)).fetchone()[0])
-        for term in terms
-    ]
+    return _ids_of_each(connection, _IDS_WITH, terms, limit)
 
 
 def ids_within(
     connection: sqlite3.Connection, terms: Sequence[str], first_id: int, last_id: int
 ) -> list[list[int]]:
-    return [
-        json.loads(
-            connection.execute(_IDS_WITHIN, (any_of([term]), first_id, last_id)).fetchone()[0]
-        )
-        for term in terms
-    ]
+    return _ids_of_each(connection, _IDS_WITHIN, terms, first_id, last_id)
+
+
+def _ids_of_each(
+    connection: sqlite3.Connection, query: str, terms: Sequence[str], *limits: int
+) -> list[list[int]]:
+    expressions = json.dumps([any_of([term]) for term in terms], ensure_ascii=False)
+    (result,) = connection.execute(query, (expressions, *limits)).fetchone()
+    ids: list[list[int]] = json.loads(result)
+    return ids
 
 
 def best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:

@@ -147,7 +147,7 @@ class PostgresConnection:
     def shrink(self, least: int) -> int:
         return 0
 
-    def optimize(self) -> None: ...
+    def truncate_log(self) -> None: ...
 
     def rewrite(self, tables: Sequence[str]) -> None:
         self.control(f"VACUUM (FULL) {', '.join(tables)}")
