@@ -284,7 +284,7 @@ KEYS_BY_KIND = {
     "config": Config.model_fields.keys(),
 }
 # Keys at the top of files that other programs read.
-FILES_OF_OTHERS = {"mcp_servers", "project"}
+FILES_OF_OTHERS = {"mcp_servers", "project", "tool"}
 # Users and groups of examples, which this machine need not have: by number any is accepted.
 ACCOUNTS = {'"adm"': "1000", '"alice"': "1001", '"grafana"': "1002"}
 # Languages of blocks that hold no command lines.
