@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from shlex import join
 
@@ -141,10 +142,13 @@ def examine(
     checkup = Checkup(checked=[_display_relative(file)])
     providers: frozenset[str] | None
     targets: frozenset[str] | None
+    provider_faults: dict[str, list[Fault]] = {}
     try:
         config = checkup.config = load_config(file, env=env)
         providers = config.provider_names
-        checkup.faults += _provider_faults(config)
+        # as which routines there are is not known yet: only what each start needs
+        provider_faults = _provider_faults(config)
+        checkup.faults += provider_faults.pop(config.provider, [])
         config.hooks_secret()
         config.sender_secrets()
         targets = config.target_names
@@ -201,12 +205,18 @@ def examine(
     providers_used = {config.provider}
     for routine in contents.routines.values():
         providers_used |= routine.named_providers
+    for name, faults in provider_faults.items():
+        if name in providers_used | {config.ask.provider, *config.ask.fallback}:
+            checkup.faults += faults
+        else:  # nobody uses it, so nothing fails
+            checkup.notes += map(str, faults)
     checkup.notes += [
         f"the environment variable {override.variable} sets {override.key}"
         for override in config.overrides
     ]
     checkup.missing += _missing_keys(config, {config.provider} & config.provider_names, env)
-    checkup.missing += _missing_addresses(config, env)
+    checkup.missing += _missing_secrets(config, env)
+    checkup.missing += _unusable_workspace(config, state)
     checkup.notes += checkup.missing
     other_providers = (providers_used - {config.provider}) & config.provider_names
     checkup.notes += _missing_keys(config, other_providers, env)
@@ -318,17 +328,19 @@ def _read_faulty_config(file: Path) -> tuple[Config, frozenset[str] | None, froz
     )
 
 
-def _provider_faults(config: Config) -> list[Fault]:
-    """Return the faults that provider classes find in their tables, such as an unknown
-    capability.
+def _provider_faults(config: Config) -> dict[str, list[Fault]]:
+    """Return, by the names of providers, the faults that their classes find in their tables, such
+    as an unknown capability, or that there is no such class.
     """
-    faults: list[Fault] = []
+    faults: dict[str, list[Fault]] = {}
     for name, table in config.providers.items():
         try:
             create_provider(table.kind, name=name, api_key="not looked at here", **table.settings())
         except ConfigError as error:
-            faults += config.with_lines(
-                [replace(fault, file=display(config.file)) for fault in error.faults]
+            faults[name] = list(
+                config.with_lines(
+                    [replace(fault, file=display(config.file)) for fault in error.faults]
+                )
             )
     return faults
 
@@ -359,23 +371,44 @@ def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target whose address or secret is not set, and for each chat without a
-    token; the daemon would not start without it.
+def _missing_secrets(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each address, key, secret or token, besides those of providers, without
+    which the daemon would not start.
     """
-    notes = []
+    readers: list[Callable[[], object]] = []
     for name in sorted(config.targets):
+        readers += [partial(read, name, env) for read in (config.target_url, config.target_secret)]
+    readers += [partial(config.chat_token, name) for name in sorted(config.chat)]
+    if config.search.kind:
+        readers.append(partial(config.key_of, "search", config.search, env))
+    readers += [
+        partial(config.key_of, f"mcp.{name}", server, env)
+        for name, server in sorted(config.mcp.items())
+    ]
+    if config.memory.embedder == "openai_compatible":
+        readers.append(partial(config.memory_secret, env))
+    readers.append(partial(config.store_url, env))
+    notes = []
+    for read_secret in readers:
         try:
-            config.target_url(name, env)
-            config.target_secret(name, env)
-        except ConfigError as error:
-            notes += [str(fault) for fault in error.faults]
-    for name in sorted(config.chat):
-        try:
-            config.chat_token(name)
+            read_secret()
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
     return notes
+
+
+def _unusable_workspace(config: Config, state: Path) -> list[str]:
+    """Return a note if the folder that agents work in is not there and cannot be made."""
+    workspace = config.workspace_path(state).absolute()
+    existing = next(path for path in (workspace, *workspace.parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        reason = f"{display(existing)} is no folder"
+    elif existing != workspace and config.workspace and not os.access(existing, os.W_OK | os.X_OK):
+        reason = f"it cannot be made in {display(existing)}"
+    else:
+        return []
+    problem = f"{display(workspace)} cannot be the folder agents work in: {reason}"
+    return [_describe_setting(config, "workspace", problem)]
 
 
 def _missing_extras(
@@ -389,7 +422,7 @@ def _missing_extras(
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # `_missing_addresses` has a note for it
+            continue  # `_missing_secrets` has a note for it
         if problem := find_missing_extra(target.kind, url.get_secret_value() if url else ""):
             notes.append(_describe_setting(config, f"targets.{name}.kind", problem))
     if problem := find_missing_extra("desktop"):
@@ -411,7 +444,7 @@ def _unusable_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # `_missing_addresses` has a note for it
+            continue  # `_missing_secrets` has a note for it
         if not url or find_missing_extra(target.kind, url.get_secret_value()):
             continue  # `_missing_extras` has a note for it
         if problem := find_address_fault(target.kind, url.get_secret_value()):
@@ -428,7 +461,7 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # `_missing_addresses` has a note for it
+            continue  # `_missing_secrets` has a note for it
         if url and has_ordinary_password(url.get_secret_value()):
             problem = (
                 "its password is an ordinary word or shorter than 8 characters, so sentences of "
