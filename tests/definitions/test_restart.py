@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from daemon.definitions.config.loading import load_config
-from daemon.definitions.config.restart import KEYS, MCP_KEYS, TABLES, find_restart_keys
+from daemon.definitions.config.restart import (
+    KEYS,
+    KEYS_OF_NAMED_TABLES,
+    TABLES,
+    find_restart_keys,
+)
 from daemon.definitions.config.tables import McpConfig
 
 PAGE = Path(__file__).parents[2] / "docs/configuration.md"
@@ -46,7 +51,7 @@ def test_the_machines_of_a_server_count_at_once_and_what_it_is_takes_a_restart(
     assert list(find_restart_keys(in_force, load_config(file))) == []
     file.write_text(f"{server}trusted = true\n")
     assert list(find_restart_keys(in_force, load_config(file))) == ["mcp.time"]
-    assert {*McpConfig.model_fields} == {*MCP_KEYS, "machines"}
+    assert {*McpConfig.model_fields} == {*KEYS_OF_NAMED_TABLES["mcp"], "machines"}
 
 
 def test_the_page_on_the_config_marks_the_same_tables_and_keys() -> None:
@@ -54,7 +59,11 @@ def test_the_page_on_the_config_marks_the_same_tables_and_keys() -> None:
     for line in PAGE.read_text().split("\n"):
         if heading := re.fullmatch(r"#+ \[(\S+)\]", line):
             table = heading[1]
-        elif "akes a restart" in line and table and not {"chat", "mcp"} & {*table.split(".")}:
+        elif (
+            "akes a restart" in line
+            and table
+            and table.partition(".")[0] not in KEYS_OF_NAMED_TABLES
+        ):
             key = re.match(r"\| `(\w+)` ", line)
             marked.add(f"{table}.{key[1]}" if key else table)
     named = {*TABLES, *(f"{table}.{key}" for table, keys in KEYS.items() for key in keys)}

@@ -26,30 +26,33 @@ KEYS = {
         "api_key_env",
     ),
 }
-CHAT_KEYS = ("kind", "token_file", "base_url")
-MCP_KEYS = (
-    "command",
-    "env",
-    "pass_env",
-    "cwd",
-    "url",
-    "api_key_file",
-    "api_key_env",
-    "timeout",
-    "trusted",
-)
+KEYS_OF_NAMED_TABLES: Mapping[str, tuple[str, ...]] = {
+    "chat": ("kind", "token_file", "base_url"),
+    "mcp": (
+        "command",
+        "env",
+        "pass_env",
+        "cwd",
+        "url",
+        "api_key_file",
+        "api_key_env",
+        "timeout",
+        "trusted",
+    ),
+}
+"""Of tables that stand several times, under names of the user's choice."""
 
 
 def find_restart_keys(in_force: Config, config: Config) -> Iterator[str]:
     """Yield the tables and keys in which `config` differs from the one that the daemon was started
     with, and that a reload does not change.
     """
-    for table, keys in (("chat", CHAT_KEYS), ("mcp", MCP_KEYS)):
-        old_tables, new_tables = getattr(in_force, table), getattr(config, table)
+    for kind, start_keys in KEYS_OF_NAMED_TABLES.items():
+        old_tables, new_tables = getattr(in_force, kind), getattr(config, kind)
         for name in dict.fromkeys([*new_tables, *old_tables]):
             old, new = old_tables.get(name), new_tables.get(name)
-            if old is None or new is None or _differing_keys(old, new, keys):
-                yield f"{table}.{name}"
+            if old is None or new is None or _differing_keys(old, new, start_keys):
+                yield f"{kind}.{name}"
     for table, keys in KEYS.items():
         for key in _differing_keys(getattr(in_force, table), getattr(config, table), keys):
             yield f"{table}.{key}"
