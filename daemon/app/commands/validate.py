@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from shlex import join
 
 from daemon.app.policy import load_policy, private_host_notes, with_folders_in_use
 from daemon.definitions.config.config import Config
@@ -25,12 +24,11 @@ from daemon.definitions.routines.folder import (
     load_folder,
 )
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
+from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
 from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError, Fault
-from daemon.models import Effect, Json, Verdict
 from daemon.plurals import pluralize
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import RUN_END_TOOLS
@@ -39,6 +37,7 @@ from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
 from daemon.providers.programs import describe_missing_program, find_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
+from daemon.runs.approvals.own_calls import find_obstructed_calls
 from daemon.scheduler.routine_rules import (
     argument_checks,
     judge_checks,
@@ -244,30 +243,15 @@ def policy_faults(policy: Policy, routines: Iterable[Routine]) -> list[Fault]:
     the command of a gate or a check, and a gather step that is not `required = false`.
     """
     faults: list[Fault] = []
-    for own_call in _obstructed_calls(policy, routines):
+    for own_call in find_obstructed_calls(policy, routines):
         if not own_call.fails_every_run:
             continue
-        verdict, name = own_call.verdict, own_call.routine.name
-        rule = {"default": "its default", "built in": "a built-in rule"}.get(
-            verdict.rule, verdict.rule
-        )
-        reason = f": {verdict.reason}" if verdict.reason else ""
-        tool, args = own_call.tool, own_call.args
-        explain = ["agentctl", "policy", "explain", "--routine", own_call.routine.policy_name]
-        if tool != "shell":
-            explain += ["--tool", tool]
-        acts_on = args.get(SHIPPED_TOOLS[tool].argument) if tool in SHIPPED_TOOLS else None
-        if len(args) != 1 or not isinstance(acts_on, str):
-            acts_on = json.dumps(args, ensure_ascii=False)
-        hint = f"what would be allowed: {display(join([*explain, '--', acts_on]))}"
-        if own_call.key.startswith("gather"):
-            hint += "; or write required = false if the report can do without it"
         fault = Fault(
             file=_file_of(own_call.routine),
             key=own_call.key,
             found=own_call.found,
-            problem=f"every run of {name} fails: the policy denies this, by {rule}{reason}",
-            hint=hint,
+            problem=own_call.problem,
+            hint=own_call.hint,
         )
         path = own_call.routine.path
         faults += with_lines_of_file([fault], path) if path else [fault]
@@ -284,8 +268,8 @@ def policy_notes(policy: Policy, routines: Collection[Routine]) -> list[str]:
     notes = (describe_approvals(routine, policy, now) for routine in routines)
     return [
         *(
-            _describe(own_call.routine.path, own_call.key, _describe_obstacle(own_call.verdict))
-            for own_call in _obstructed_calls(policy, routines)
+            _describe(own_call.routine.path, own_call.key, own_call.problem)
+            for own_call in find_obstructed_calls(policy, routines)
             if not own_call.fails_every_run
         ),
         *(note for note in notes if note),
@@ -471,65 +455,8 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _ObstructedCall:
-    """A call that a routine makes by itself and that the policy does not simply allow."""
-
-    routine: Routine
-    key: str
-    """Which key of the routine's file makes it."""
-    found: str
-    """What stands there, for people: the command, or the name of the gather step."""
-    tool: str
-    args: Json
-    verdict: Verdict
-    required: bool
-    """Whether a run without it fails."""
-
-    @property
-    def fails_every_run(self) -> bool:
-        return self.required and self.verdict.effect is Effect.DENY
-
-
-def _obstructed_calls(policy: Policy, routines: Iterable[Routine]) -> Iterator[_ObstructedCall]:
-    """Yield the calls of the gates, checks and gather steps that the policy denies or asks about.
-
-    A step with the path of a file that is to land is left out: its call is not known yet.
-    """
-    for routine in routines:
-        calls: list[tuple[str, str, str, Json, bool]] = []
-        checked_words = routine.check.command if routine.check else ()
-        for key, words in (("gate", routine.gate.command), ("check", checked_words)):
-            if words:
-                command = join(words)
-                calls.append((f"{key}.command", command, "shell", {"command": command}, True))
-        for index, step in enumerate(routine.gather):
-            if PATH_PLACEHOLDER not in step.args.values():
-                calls.append((f"gather[{index}]", step.name, step.tool, step.args, step.required))
-        for key, text, tool, args, required in calls:
-            verdict = policy.judge(tool, args, routine=routine.policy_name)
-            if not verdict.allows:
-                yield _ObstructedCall(
-                    routine=routine,
-                    key=key,
-                    found=display(text),
-                    tool=tool,
-                    args=args,
-                    verdict=verdict,
-                    required=required,
-                )
-
-
 def _file_of(routine: Routine) -> str:
     return display(routine.path or f"{routine.name}.toml")
-
-
-def _describe_obstacle(verdict: Verdict) -> str:
-    """Return why the policy does not let a routine make a call of its own by itself."""
-    reason = f": {verdict.reason}" if verdict.reason else ""
-    if verdict.effect is Effect.ASK:
-        return f"each run waits until a person has approved it{reason} ({verdict.rule})"
-    return f"the policy does not allow it{reason} ({verdict.rule})"
 
 
 @dataclass(frozen=True, slots=True)
