@@ -67,8 +67,8 @@ def json_of(answer: str) -> str:
     """Return the JSON in an answer, which may stand alone, in a code fence or among words. Whether
     it is valid is not checked.
 
-    Among words it is what reads as JSON the longest, so neither a `[1]` of the words nor a value
-    within one that is cut off.
+    Among words it is the longest piece that reads as JSON: not a `[1]` of the words, and no part of
+    a value that is cut off.
     """
     if fenced_block := _FENCED_JSON.search(answer):
         return fenced_block[1].strip()
@@ -80,7 +80,8 @@ def json_of(answer: str) -> str:
             value = answer[start.start() : end]
         except json.JSONDecodeError as error:
             end, value = error.pos, answer[start.start() :].strip()
-        except RecursionError:  # nested too deeply; whoever checks the value says so
+        except (RecursionError, ValueError):
+            # Nested too deeply, or with a number of thousands of digits: the check says so.
             return answer[start.start() :].strip()
         if end - start.start() > longest_length:
             longest, longest_length = value, end - start.start()

@@ -38,7 +38,7 @@ _QUESTION = "Say in one short sentence that you are ready to write reports."
 _OTHER_USES = re.compile(
     r"embed|tts|audio|image|realtime|moderation|whisper|dall-e|transcri|codex|computer-use|"
     r"translate|rerank|guard|vision|ocr|video|sora|veo|imagen|davinci|babbage|"
-    # Of models of chats, "instruct" says that they follow instructions; these are no chats.
+    # Many chat models have "instruct" in their names, too; these are none.
     r"turbo-instruct|instructor|"
     # Deep research takes tools that runs do not offer. The whole words: not "research" or "olive".
     r"deep-research|(?<![a-z])(?:search|live)(?![a-z])",

@@ -40,8 +40,7 @@ class EventStreamParser:
         """Yield the events that these bytes complete. The iterator must be exhausted before the
         next call.
 
-        Raises BodyTooLarge if the bytes before these are more than the limit, and no event has
-        ended since they began.
+        Raises BodyTooLarge if more than `limit` bytes came before these since the last event.
         """
         self.size += len(chunk)
         self._event_size += len(chunk)
