@@ -243,6 +243,8 @@ class _LimitedReadStream(_NotedStream):
             id_ = (message.params or {}).get("requestId")
             if isinstance(id_, str | int):  # a request that is called off gets no answer
                 self._unanswered_ids.discard(id_)
+        elif isinstance(message, JSONRPCResponse):
+            _remove_output_schemas(message.result)
         return True
 
     async def receive(self) -> Message:
@@ -259,6 +261,18 @@ class _LimitedReadStream(_NotedStream):
             return await self.receive()
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
+
+
+def _remove_output_schemas(result: dict[str, Any]) -> None:
+    """Have a list of tools say nothing of what they answer.
+
+    The SDK would hold each answer against that, here and now, and a pattern in it may take forever.
+    We use no such promise of a server.
+    """
+    tools = result.get("tools")
+    for tool in tools if isinstance(tools, list) else []:
+        if isinstance(tool, dict):
+            tool.pop("outputSchema", None)
 
 
 class _NotingWriteStream(_NotedStream):

@@ -177,6 +177,22 @@ async def test_a_schema_that_says_odd_things_is_no_fault_of_a_call(shop, schema,
     assert fault in result.text
 
 
+async def test_a_pattern_for_what_a_tool_answers_is_not_tried(shop):
+    change = (
+        "schema = {'type': 'object'}\n"
+        "wanted = {'type': 'object', 'properties': {'x': {'pattern': '^(a+)+$'}}}\n"
+        "tools = [{'name': 't', 'inputSchema': schema, 'outputSchema': wanted}]\n"
+        "answers['tools/list'] = lambda request: {'tools': tools}\n"
+        "answers['tools/call'] = lambda request: "
+        # each further letter takes twice as long
+        "{'content': [], 'structuredContent': {'x': 'a' * 22 + '!'}}"
+    )
+    odd = shop(odd=change)
+    await odd.servers.register_tools(["odd__*"])
+    result = await odd.call("odd__t")
+    assert result.ok, result.text
+
+
 async def test_few_requests_of_a_server_are_answered_at_a_time():
     from_server, to_client = anyio.create_memory_object_stream(1_000)
     to_server, from_client = anyio.create_memory_object_stream(1_000)
@@ -233,3 +249,20 @@ def test_what_a_server_writes_to_stderr_does_not_fill_the_disk():
     file.trim()
     assert str(file) == ""
     file.close()
+
+
+async def test_a_server_without_ping_is_not_taken_for_gone():
+    """The protocol of 2026-07-28 has none."""
+    change = (
+        "complete = {'resultType': 'complete', 'ttlMs': 0, 'cacheScope': 'private'}\n"
+        "answers['server/discover'] = lambda request: {"
+        "**complete, 'supportedVersions': ['2026-07-28'], 'capabilities': {'tools': {}}, "
+        "'serverInfo': {'name': 'new', 'version': '1'}}\n"
+        "del answers['ping']\n"
+        "answers['tools/call'] = lambda request: {'code': 1, 'message': 'there is no such day'}\n"
+    )
+    async with open_server(change) as server:
+        for _ in range(2):
+            with pytest.raises(ToolFailed, match=r"^hostile: there is no such day$"):
+                await server.call("t", {})
+        assert server.connections == 1
