@@ -105,7 +105,8 @@ class McpServer:
             ) from None
         except Exception as error:
             if await self._is_answering(client):
-                raise ToolFailed(f"{self.name}: {_describe_error(error)}") from error
+                unknown = "; what came of it is unknown" if _is_lost(error) else ""
+                raise ToolFailed(f"{self.name}: {_describe_error(error)}{unknown}") from error
             await self.close()
             problem = (
                 "went away during the call; what came of it is unknown, check before trying again"
@@ -277,6 +278,14 @@ def _text(part: Any) -> str:
     if part.type == "resource" and getattr(part.resource, "text", None):
         return str(part.resource.text)
     return f"[{part.type.replace('_', ' ')}{f' {part.uri}' if hasattr(part, 'uri') else ''}]"
+
+
+def _is_lost(error: Exception) -> bool:
+    """Return whether a call failed as its answer cannot be read, or never came."""
+    from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED, PARSE_ERROR
+
+    return isinstance(error, MCPError) and error.code in (CONNECTION_CLOSED, PARSE_ERROR)
 
 
 def _describe_error(error: BaseException) -> str:
