@@ -92,7 +92,7 @@ complete -c agentctl -n '__fish_seen_subcommand_from target' -a test
 complete -c agentctl -n '__fish_seen_subcommand_from target' -l json
 complete -c agentctl -n __fish_use_subcommand -a ack -d 'say that you know of an incident: no more reminders until it is over'
 complete -c agentctl -n '__fish_seen_subcommand_from ack' -l json
-complete -c agentctl -n __fish_use_subcommand -a usage -d 'what models were paid: calls, tokens, dollars; where the caps stand'
+complete -c agentctl -n __fish_use_subcommand -a usage -d 'what calls to models cost: calls, tokens, dollars; where the caps stand'
 complete -c agentctl -n '__fish_seen_subcommand_from usage' -l by
 complete -c agentctl -n '__fish_seen_subcommand_from usage' -l days
 complete -c agentctl -n '__fish_seen_subcommand_from usage' -l json

@@ -82,7 +82,8 @@ class Reason(StrEnum):
     BUDGET = "budget"
     GATE = "gate"
     PAUSED = "paused"
-    NOT_BEFORE = "not_before"
+    BACKOFF = "not_before"
+    """After failures, nothing is started yet."""
     DOWN = "down"
     DISK_FULL = "disk_full"
     """The daemon was up, and could write no slot."""
@@ -691,9 +692,11 @@ class Delivery:
     run: str
     routine: str
     target: str
-    """A channel's name (`file`, `log`) or a named target of config.toml."""
+    """A built-in target (`file`, `log`, `desktop`), or a target or chat of config.toml."""
     options: Json
-    """What its channel needs: a path, an address, a format."""
+    """The `path` of a file, the event of a `ping`, the ids of the `approvals` that a chat shows
+    buttons for, and what a message is composed from: MessageOptions of delivery/message.py.
+    """
     status: DeliveryStatus
     attempts: int
     next_at: datetime | None

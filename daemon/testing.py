@@ -213,7 +213,7 @@ class TestApp:
 
     @property
     def model(self) -> ScriptedProvider:
-        """The model that the config's `provider` names: `enqueue` gives it answers, `asked` holds
+        """The model that the config's `provider` names: `enqueue` gives it answers, `calls` holds
         what it was asked. Raises TypeError if it is not scripted.
         """
         return self.model_named(self.daemon.settings.config.provider)

@@ -70,6 +70,14 @@ def test_the_readme_is_read_in_five_minutes():
     assert len(README.encode()) <= 12_000
 
 
+def test_the_readme_shows_a_report_and_the_page_before_it_asks_for_a_model():
+    first_part, heading, _ = README.partition("\n## A model\n")
+    assert heading
+    assert "\n## Machine\n" in first_part, "a report, as it arrives"
+    (picture,) = re.findall(r"!\[[^\]]+\]\((\S+)\)", first_part)
+    assert (docs.ROOT / picture).stat().st_size > 1000
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -284,7 +292,7 @@ KEYS_BY_KIND = {
     "config": Config.model_fields.keys(),
 }
 # Keys at the top of files that other programs read.
-FILES_OF_OTHERS = {"mcp_servers", "project"}
+FILES_OF_OTHERS = {"mcp_servers", "project", "tool"}
 # Users and groups of examples, which this machine need not have: by number any is accepted.
 ACCOUNTS = {'"adm"': "1000", '"alice"': "1001", '"grafana"': "1002"}
 # Languages of blocks that hold no command lines.

@@ -15,8 +15,8 @@ they are frozen with the prompt, so a resumed run sends the same bytes. The jour
 without them, and says that it is tainted.
 
 The id of a call in the journal (`call_id`) is its place, `3.0` being the first call of iteration 3.
-The id that its model gave it (`FunctionCall.id`) is none: some servers give the same one to several
-calls of a run, or leave it out.
+The id that its model gave it (`FunctionCall.id`) will not do: some servers give the same one to
+several calls of a run, or leave it out.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Transcript:
         """The provider of the last failover, if any."""
         self.last_answer: LLMResponse | None = None
         self.nudges = 0
+        """How often the model was asked again since its turn held neither text nor a call."""
         self.repairs = 0
         """How often the model was told what is wrong with its report (`[check] repair`)."""
         self.notes: list[str] = []
@@ -110,8 +111,8 @@ class Transcript:
                 self.frozen_prompt = step.body
                 self.functions = step.body.get("functions") or None
                 self.messages.append(LLMMessage(role="system", content=step.body["system"]))
-                if route := step.body.get("route"):
-                    self.usage += Usage(**route["tokens"])
+                if skill_choice := step.body.get("route"):
+                    self.usage += Usage(**skill_choice["tokens"])
                 self.messages += [
                     LLMMessage(**earlier_message)
                     for earlier_message in step.body.get("history", ())
@@ -134,21 +135,21 @@ class Transcript:
             case StepKind.FAILOVER:
                 self.provider = step.body["to"]
             case StepKind.LLM:
-                self._add_reply(step)
+                self._add_answer(step)
             case StepKind.CALL:
                 self._add_call(step)
             case StepKind.RESULT:
                 self._add_result(step)
 
-    def _add_reply(self, step: Step) -> None:
-        self.last_answer = response = response_from(step.body)
+    def _add_answer(self, step: Step) -> None:
+        self.last_answer = answer = response_from(step.body)
         self.iterations = step.iteration
-        self.usage += response.usage
-        if response.note and response.note not in self.notes:
-            self.notes.append(response.note)
-        self.messages.append(response.as_message())
+        self.usage += answer.usage
+        if answer.note and answer.note not in self.notes:
+            self.notes.append(answer.note)
+        self.messages.append(answer.as_message())
         self._pending = {}
-        for index, call in enumerate(response.function_calls):
+        for index, call in enumerate(answer.function_calls):
             call_id = f"{step.iteration}.{index}"
             self._pending[call_id] = PendingCall(
                 call_id=call_id, call=call, started=False, repeatable=False
@@ -199,8 +200,8 @@ class Transcript:
         self.calls[pending_call.call_id]["ok"] = step.body["ok"]
         if address := (self.calls[pending_call.call_id]["verdict"] or {}).get("once"):
             taint = Taint(step.body.get("taint", Taint.NONE))
-            answer = ToolResult(ok=step.body["ok"], text=step.body["text"], taint=taint)
-            self.first_answers.setdefault(address, answer)
+            result = ToolResult(ok=step.body["ok"], text=step.body["text"], taint=taint)
+            self.first_answers.setdefault(address, result)
         # results stand in call order, whichever came first; they become messages when the turn is
         # complete
         if not self._pending:

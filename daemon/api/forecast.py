@@ -10,7 +10,7 @@ from pydantic import Field
 
 from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
-from daemon.api.routine_states import in_batches
+from daemon.api.routine_states import yielding_to_loop
 from daemon.api.schemas import ExpectedUsageView, ForecastView, RangeView, iso
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
 
     until = api.clock.now() + timedelta(days=days)
     starts, paced_routines = {}, []
-    async for name in in_batches(sorted(api.engine.routines)):
+    async for name in yielding_to_loop(sorted(api.engine.routines)):
         moments = api.engine.next_slots(name, MAX_STARTS)
         starts[name] = [moment for moment in moments if moment <= until]
         if (pace := api.engine.routines[name].pace) and starts[name]:
@@ -76,7 +76,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         collisions=[
             {"at": iso(at), "routines": list(names)} for at, names in expectation.collisions
         ],
-        collided=expectation.collided,
+        collided=expectation.collision_count,
         nights=[
             {
                 "day": day.isoformat(),

@@ -81,7 +81,7 @@ def view_of_paused_routine(state: RoutineState) -> PausedRoutineView:
     )
 
 
-async def in_batches(names: Iterable[str]) -> AsyncIterator[str]:
+async def yielding_to_loop(names: Iterable[str]) -> AsyncIterator[str]:
     """Yield the names, and let other tasks run now and then: a schedule takes some 30 µs."""
     for number, name in enumerate(names, 1):
         yield name

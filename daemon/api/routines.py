@@ -14,11 +14,11 @@ from daemon.api.problems import InvalidRequest
 from daemon.api.routine_states import (
     STARTS_SHOWN,
     check_exists,
-    in_batches,
     names_of,
     next_slots_of,
     state_of,
     view_of_paused_routine,
+    yielding_to_loop,
 )
 from daemon.api.runs import load_delivery_statuses, load_run_view
 from daemon.api.schemas import (
@@ -49,7 +49,7 @@ async def list_routines(
     delivery_statuses = await load_delivery_statuses(api, list(last_runs.values()))
     views = [
         _view_of_routine(api, name, last_runs.get(name), delivery_statuses)
-        async for name in in_batches(names)
+        async for name in yielding_to_loop(names)
     ]
     return Page(items=views, next=next_cursor)
 
@@ -101,8 +101,8 @@ async def create_run(
     input: str | None = None,  # noqa: A002  as of start_run
     tainted: Flag = False,
 ) -> RunView:
-    """Start a run: the same as POST /v1/routines/{name}/run, for clients that make a thing by a
-    POST to the list of its kind.
+    """Start a run: the same as POST /v1/routines/{name}/run, for clients that create a run by a
+    POST to the list of runs.
     """
     return await start_run(api, name=name, event=event, input=input, tainted=tainted)
 

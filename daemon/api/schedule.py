@@ -18,9 +18,9 @@ from daemon.api.routine_states import (
     BATCH,
     STARTS_SHOWN,
     check_exists,
-    in_batches,
     names_of,
     next_slots_of,
+    yielding_to_loop,
 )
 from daemon.api.schemas import (
     DayView,
@@ -225,7 +225,7 @@ async def _find_soonest_slots(
     after = since[0] - timedelta(microseconds=1) if since else None
     next_starts = [
         (slots[0], name)
-        async for name in in_batches(names)
+        async for name in yielding_to_loop(names)
         if (slots := next_slots_of(api, name, 1, after))
     ]
     heapify(next_starts)

@@ -217,7 +217,7 @@ class RunView(RunBrief):
     position: int | None
     """How many runs stand before it, while it waits for room."""
     usd: float | None
-    """What its models were paid, where all their prices are known."""
+    """What its calls to models cost, where all their prices are known."""
 
 
 class StepView(TypedDict):

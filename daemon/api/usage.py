@@ -1,4 +1,4 @@
-"""Usage: what models were paid, and where the caps stand."""
+"""Usage: what calls to models cost, and where the caps stand."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class CapView(TypedDict):
 
 
 class SpendingView(TypedDict):
-    """What models were paid."""
+    """What calls to models cost."""
 
     by: str
     """What the calls are summed by: routine, model or day."""
@@ -136,6 +136,7 @@ async def list_usage_by_day(api: ApiContext, *, days: DaysBack = 30) -> Page[Day
     """Return the sums of the calls to models by day and routine, for so many days up to today."""
     zone = api.settings.zone
     today = api.clock.now().astimezone(zone).date()
+    # one more than days: the end of the last day
     dates = [today + timedelta(days=number - days + 1) for number in range(days + 1)]
     totals_by_day = await api.journal.spending.sum_by_day(
         [datetime.combine(date, time(), zone) for date in dates]
@@ -149,8 +150,8 @@ async def list_usage_by_day(api: ApiContext, *, days: DaysBack = 30) -> Page[Day
 
 
 async def list_calls(api: ApiContext, *, id: str) -> Page[CallView]:  # noqa: A002 - the name in the path
-    """List a run's calls to models in their order, those without an answer too, and what each was
-    paid.
+    """List a run's calls to models in their order, those without an answer too, and what each
+    cost.
     """
     run = await api.journal.runs.get(id)
     calls = await api.journal.spending.find_calls(run.id)

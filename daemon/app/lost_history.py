@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-# Of the log: a start writes `engine.started` among its first lines.
+# How much of the log is read: a start writes `engine.started` among its first lines.
 _LOG_BYTES = 1 << 20
 
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.app.policy import load_policy
-from daemon.definitions.config.tables import CALLS_A_PERSON, CHANNELS
+from daemon.definitions.config.tables import BUILT_IN_TARGETS, CALLS_A_PERSON
 from daemon.definitions.words import display
 from daemon.delivery.targets import Targets
 from daemon.providers.pool import Providers
@@ -104,7 +104,7 @@ def incident_settings_of(config: Config) -> IncidentSettings:
         to=rules.to,
         record_targets=frozenset(
             name
-            for name in (*CHANNELS, *config.targets)
+            for name in (*BUILT_IN_TARGETS, *config.targets)
             if not CALLS_A_PERSON[config.kind_of_target(name)]
         ),
     )

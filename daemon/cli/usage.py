@@ -1,4 +1,4 @@
-"""`agentctl usage`: what models were paid, and where the caps stand."""
+"""`agentctl usage`: what calls to models cost, and where the caps stand."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ VERBS = {
     ),
     "usage": Verb(
         "cli.usage:show_usage",
-        "what models were paid: calls, tokens, dollars; where the caps stand",
+        "what calls to models cost: calls, tokens, dollars; where the caps stand",
         option("--by", metavar="KEY", default="routine", help="routine (default), model or day"),
         option(
             "--days",

@@ -57,7 +57,7 @@ _SYNTAX_HINTS = (
     ("Expected ']'", "a table's name stands in [ ] on a line of its own"),
 )
 _TABLE_TWICE = re.compile(r"Cannot declare (\(.*\)) twice")
-_AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+_AT_LINE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def syntax_fault(path: Path, text: str, message: str) -> Fault:
@@ -65,11 +65,9 @@ def syntax_fault(path: Path, text: str, message: str) -> Fault:
     position = _AT_LINE.search(message)
     lines = text.splitlines() or [""]
     number = int(position[1]) if position and position[1] else len(lines)
-    if (
-        "Illegal character '\\n'" in message
-        and number > 1
-        and not lines[min(number, len(lines)) - 1].strip()
-    ):
+    # tomllib names the place behind the escape. Of a backslash at the end of a line, the usual one
+    # of a path in Windows, that is the beginning of the next line.
+    if "Unescaped '\\'" in message and position and position[2] == "1":
         number -= 1
     line = written_line = lines[min(number, len(lines)) - 1].strip()
     name, equals, value = line.partition("=")

@@ -118,7 +118,8 @@ _IP_ADDRESS = re.compile(
     rf"(?=(?::{_EDGE_MARK}*\d{{1,5}}{_EDGE_MARK}*)?[/?#])"
     rf"(?!/\d{{1,2}}{_EDGE_MARK}*(?:[.,;:!)\]}}]?{_EDGE_MARK}*(?:\s|$)|[^\w/?#:.\\*`~-]))"
 )
-# Names that a chat notifies or leads to: `@name`, and those of everybody behind a word, too.
+# What notifies in a chat: `@name`, unless it stands behind a word, and `@everyone` and its like,
+# which do so behind a word, too.
 _EVERYBODY = "|".join(f"{_MARK}*".join(word) for word in ("everyone", "here", "channel", "all"))
 _MENTIONS = re.compile(rf"(?i)(?<![^\W_])@(?={_EDGE_MARK}*+\w)|@(?={_EDGE_MARK}*+(?:{_EVERYBODY}))")
 # A tap on `/name` in Telegram sends it to the bot that wrote it, and on `/name@bot` to that bot.
@@ -198,7 +199,8 @@ def _break_bare_scheme(match: re.Match[str]) -> str:
 
 def _break_command(match: re.Match[str]) -> str:
     character_before = match.string[match.start() - 1] if match.start() else " "
-    # of a path, as in `a/b`, also where each part is code; other signs may be there to stay
+    # A slash of a path stands behind a name or a slash, also where each part is code. Other marks
+    # in between may be shown as they are: then the slash begins a command.
     is_in_path = (character_before == "/" or character_before.isalnum()) and (
         not match["before"] or set(match["before"]) == set(match["between"]) == {"`"}
     )
@@ -252,8 +254,9 @@ def _is_host(name: str, *, port: str, suffix: str, in_path: bool) -> bool:
     domains = _top_level_domains_in(labels[-1])
     if not any(map(_TOP_LEVEL.fullmatch, endings)) and not domains:
         return False
-    is_file_ending = not (domains or set(endings)).isdisjoint(_FILE_ENDING_WORDS)
-    is_file_ending = is_file_ending and domains <= _FILE_ENDING_WORDS
+    is_file_ending = (
+        domains <= _FILE_ENDING_WORDS if domains else not _FILE_ENDING_WORDS.isdisjoint(endings)
+    )
     if not domains and (is_file_ending or in_path):
         return False
     if len(labels) == 2 and not suffix:

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.tables import CHANNELS, TargetConfig
+from daemon.definitions.config.tables import (
+    BUILT_IN_TARGETS,
+    KINDS_WITH_WEB_ADDRESS,
+    TargetConfig,
+    is_http_address,
+)
 from daemon.definitions.words import display
 from daemon.delivery.channels.base import Channel
 from daemon.errors import ConfigError, DeliveryFailed, Fault
@@ -69,8 +74,8 @@ class Targets:
             table = self._tables.get(name)
             kind = table.kind if table else name
             # only a kind without keys is a target by itself
-            if kind not in KINDS or (table is None and kind not in CHANNELS):
-                names = ", ".join(sorted({*self._tables, *CHANNELS}))
+            if kind not in KINDS or (table is None and kind not in BUILT_IN_TARGETS):
+                names = ", ".join(sorted({*self._tables, *BUILT_IN_TARGETS}))
                 raise DeliveryFailed(f"there is no target {name!r}; known are {names}")
             self._channels[name] = KINDS[kind](self, name)
         return self._channels[name]
@@ -166,13 +171,18 @@ def find_missing_extra(kind: str, url: str = "") -> str:
 
 
 def find_address_fault(kind: str, url: str) -> str:
-    """Return what is wrong with the address of a target of kind mail or apprise, as far as that can
-    be seen without sending anything; empty if nothing is.
+    """Return what is wrong with the address of a target, as far as that can be seen without sending
+    anything; empty if nothing is.
     """
+    if kind in KINDS_WITH_WEB_ADDRESS:
+        problem = "its address is none of http or https with a host"
+        return "" if is_http_address(url) else problem
     from daemon.delivery.channels.mail_url import is_mail
 
-    if kind == "mail" or is_mail(url):
+    if kind == "mail" or (kind == "apprise" and is_mail(url)):
         return find_mail_fault(url)
+    if kind != "apprise":
+        return ""
     from daemon.delivery.channels.apprise import load_plugin
 
     try:

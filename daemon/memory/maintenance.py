@@ -43,7 +43,7 @@ class MemoryMaintenance:
 
     async def _index(self) -> None:
         while True:
-            await self._memory.memory_store.is_incomplete.wait()
+            await self._memory.memory_store.incomplete_event.wait()
             await self._run_task("index", self._memory.refresh)
 
     async def _daily(self) -> None:

@@ -45,7 +45,7 @@ class MemoryStore:
         """Number of archived runs that changed the index and are not counted by
         `compact_sometimes` yet.
         """
-        self.is_incomplete = asyncio.Event()
+        self.incomplete_event = asyncio.Event()
         """Set while texts are not indexed yet."""
 
     @property
@@ -58,7 +58,7 @@ class MemoryStore:
         missing texts.
         """
         if await self.write(index.clear_if_outdated):
-            self.is_incomplete.set()
+            self.incomplete_event.set()
 
     async def read(self, work: Work[T]) -> T:
         """Run a work that reads, as `Database.read` does; again, if it failed as the index was
@@ -128,7 +128,7 @@ class MemoryStore:
 
     async def refresh(self) -> None:
         """Index the texts that are not indexed yet, in one transaction a batch; usually none."""
-        self.is_incomplete.clear()
+        self.incomplete_event.clear()
         while not await self.write(index.rebuild_some):
             pass
 
@@ -160,7 +160,7 @@ class MemoryStore:
         for _ in range(_REBUILD_STEPS):
             if await self._write_shielded(index.rebuild_some):
                 return
-        self.is_incomplete.set()
+        self.incomplete_event.set()
 
     async def _retry_after_repair(self, attempt: Callable[[], Awaitable[T]]) -> T:
         renewals_before = self._renewals

@@ -143,8 +143,8 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def _refuse_lookalikes(text: str) -> None:
-    """Refuse unquoted text that looks like ASCII without being it: ；for ; or a Cyrillic о among
-    Latin letters.
+    """Refuse unquoted text that looks like ASCII without being it: a fullwidth ； for ; or
+    a Cyrillic о among Latin letters.
     """
     for char in text:
         if char <= "~":

@@ -352,7 +352,7 @@ class RoutineEngine:
         self._require_routine(name)
         async with self._ledger.lock():
             await self._ledger.resume(name)
-        self._queue_due(name)
+        self._recheck_starts(name)
 
     async def refresh_states(self) -> None:
         """Read what was paused or resumed through another daemon on the same database."""
@@ -360,7 +360,7 @@ class RoutineEngine:
             return
         async with self._ledger.lock():
             resumed_names = await self._ledger.refresh_states()
-        self._queue_due(*resumed_names)
+        self._recheck_starts(*resumed_names)
 
     async def recheck_rehearsal(self, name: str) -> None:
         """Let a routine start whose rehearsal was approved, at once if it has `first_run`."""
@@ -369,7 +369,7 @@ class RoutineEngine:
             if self.is_started:
                 await self._triggers.start_first_runs([name])
         if self.is_started:
-            self._queue_due(name)
+            self._recheck_starts(name)
 
     @property
     def unrehearsed_routines(self) -> Collection[str]:
@@ -526,8 +526,8 @@ class RoutineEngine:
                 replace_existing=True,
             )
 
-    def _queue_due(self, *names: str) -> None:
-        """Queue routines whose slots, or watched files, may be due."""
+    def _recheck_starts(self, *names: str) -> None:
+        """Look at the slots, the watched files and the paces by which these routines may start."""
         self._due_queue.add(*names)
         for name in names:
             self._triggers.scan_files_of(name)
@@ -570,7 +570,7 @@ class RoutineEngine:
         except Exception:
             # A background task: what is due is found below, and jobs keep their old fire times.
             log.exception("engine.realign_failed")
-        self._queue_due(*self._ledger.schedules)
+        self._recheck_starts(*self._ledger.schedules)
 
     async def _move_waits(self) -> None:
         """Have the waits that began while the clock was ahead begin now."""

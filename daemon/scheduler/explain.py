@@ -288,7 +288,7 @@ def _describe_skip(query: SlotQuery, row: SlotRow, slot: datetime) -> str:
             return f"it lay outside of {rule or 'its active hours'}"
         case Reason.PAUSED:
             return f"it was paused{f' ({rule})' if rule else ''}"
-        case Reason.NOT_BEFORE:
+        case Reason.BACKOFF:
             return f"it rested, as its last runs had failed ({rule})"
         case Reason.BUDGET:
             return f"its budget was used up{f' ({rule})' if rule else ''}"

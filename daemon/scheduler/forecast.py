@@ -63,7 +63,7 @@ class Forecast:
     """Routines without an earlier run; the sums do not include them."""
     collisions: tuple[tuple[datetime, tuple[str, ...]], ...]
     """The first minutes in which several routines start, with the names of these."""
-    collided: int
+    collision_count: int
     """How many such minutes there are."""
     nights: tuple[tuple[date, timedelta, tuple[str, ...]], ...]
     """Nights in which the clocks change: by how much, and which routines start in them."""
@@ -96,7 +96,7 @@ def forecast(
         },
         unknown=tuple(sorted(name for name in counts if not history.get(name))),
         collisions=tuple(collisions[:MAX_NAMED_COLLISIONS]),
-        collided=len(collisions),
+        collision_count=len(collisions),
         nights=tuple(_clock_change_nights(starts, zone)),
         total=_expected_usage(counts, history),
     )

@@ -45,7 +45,7 @@ def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None
             return f'overlap = "{run.overlap}"'
         case Reason.PAUSED:
             return state.paused_why
-        case Reason.NOT_BEFORE:
+        case Reason.BACKOFF:
             first, longest = format_duration(run.retry.backoff), format_duration(run.retry.max)
             return f'backoff = "{first}", doubling up to max = "{longest}"'
     return None

@@ -67,7 +67,7 @@ MAX_BATCHES_IN_FLIGHT = 8
 NO_SCHEDULE_KEY = ""
 # Reasons that hold for a period: the first slot that is skipped for one is logged, the others are
 # told by `agentctl slots`.
-REASONS_OF_PERIODS = frozenset({Reason.QUIET_HOURS, Reason.PAUSED, Reason.NOT_BEFORE})
+REASONS_OF_PERIODS = frozenset({Reason.QUIET_HOURS, Reason.PAUSED, Reason.BACKOFF})
 # How many unended runs of a routine another run may join, by its `overlap`; None: any number.
 MAX_OTHER_RUNS: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
 
@@ -445,7 +445,7 @@ class SlotLedger:
         if name in self.unrehearsed_routines:
             return SkipReason(reason=Reason.GATE, rule=UNREHEARSED)
         if self.backoff_until(name, now):
-            return self._skip_reason_by_rule(name, Reason.NOT_BEFORE)
+            return self._skip_reason_by_rule(name, Reason.BACKOFF)
         if key := await self._gate_checks.find_closed_key(
             routine, self.schedules[name], self.states[name], now
         ):

@@ -61,7 +61,7 @@ RETRY_SECONDS = 60.0
 REFUSALS = {
     Reason.PAUSED: "it is paused",
     Reason.QUIET_HOURS: "it is outside its active hours",
-    Reason.NOT_BEFORE: "it rests after a failure",
+    Reason.BACKOFF: "it rests after a failure",
     Reason.GATE: "its gate is closed",
     Reason.BUDGET: "its budget is spent",
     Reason.OVERLAP: "a run of it is under way",
@@ -332,7 +332,7 @@ class EventTriggers:
                 return self._ledger.states[name].paused_until
             case Reason.QUIET_HOURS:
                 return entry.next_opening(now)
-            case Reason.NOT_BEFORE:
+            case Reason.BACKOFF:
                 return self._ledger.backoff_until(name, now)
             case Reason.OVERLAP:
                 return None  # the end of the other run

@@ -1,10 +1,10 @@
 """The rows of slots: each slot of a routine once, with its outcome; and the events that start runs
 besides the clock.
 
-Slots in a row that were not started for the same reason share a row. Rows of one routine never
-overlap. All slots between the baseline and the last row are accounted for, so a row tells about
-earlier slots, too. Only the row of a run whose slot lay in the future when the clock was put back
-does not (`ahead`): the slots around it come again, and are accounted for then.
+Consecutive slots that were not started, all for one reason, share one row. Rows of one routine
+never overlap. All slots between the baseline and the last row are accounted for, so a row tells
+about earlier slots, too. The exception is a row marked `ahead`, of a run whose slot lay in the
+future when the clock was set back: the slots around it come again, and are accounted for then.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -57,7 +57,7 @@ class Claim:
     input: Any = None
     """The JSON value that the event brought along."""
     max_other_runs: int | None = None
-    """How many active runs of the routine it may join; None: any number."""
+    """How many runs of the routine may be active when another one is claimed; None: any number."""
     files: tuple[tuple[str, str], ...] = ()
     """Watched files of this run as (path, version); no other run of the routine gets the same."""
 

@@ -14,8 +14,8 @@ def until_next_multiple(seconds: float) -> float:
     """Return the seconds until the clock of the running event loop is at a multiple of `seconds`;
     0 for 0.
 
-    Tasks that look at something every 30 or 60 seconds and sleep so long look together: an idle
-    daemon wakes up once for all of them.
+    Tasks that look at something every 30 or 60 seconds wake up together if they sleep for this
+    long: an idle daemon wakes up once for all of them.
     """
     return seconds - asyncio.get_running_loop().time() % seconds if seconds else 0.0
 

@@ -219,8 +219,7 @@ class EventConsole:
                 )
             case "delivery.left_out":
                 return "notice", (
-                    f"{name} not delivered to {record['target']}, here and later: "
-                    f"{record['reason']}"
+                    f"{name} not delivered to {record['target']}, now or later: {record['reason']}"
                 )
             case "delivery.failed":
                 return "failed", f"{name} not delivered to {record['target']}: {record['error']}"
@@ -287,8 +286,8 @@ class EventConsole:
                 runs = record.get("runs")
                 if not runs:
                     return "notice", "stopping"
-                count = "1 run" if runs == 1 else f"{runs} runs"
-                return "notice", f"stopping once {count} ended; Ctrl-C again does not wait"
+                count = "1 run ends" if runs == 1 else f"{runs} runs end"
+                return "notice", f"stopping once {count}; Ctrl-C again does not wait"
             case _ if record["level"] in ("warning", "error", "critical"):
                 return self._describe_trouble(record)
         return "notice", ""
@@ -340,7 +339,7 @@ def _describe_slots(record: Record) -> tuple[str, str]:
     """Return the text for slots of a routine that did not become runs."""
     outcome, count = str(record["event"]).removeprefix("slot."), record.get("count", 1)
     if count > 1:
-        text, link = f"{record['routine']} {outcome} {count} starts", ", the last of"
+        text, link = f"{record['routine']} {outcome} {count} starts", ", the last on"
     else:
         text, link = f"{record['routine']} {outcome} a start", " of"
     if record.get("last"):

@@ -208,7 +208,7 @@ class Metrics:
         yield (
             "agentd_cost_dollars_total",
             "counter",
-            "What these calls came to, where the price is known.",
+            "Cost in dollars of all calls to models on record whose price is known.",
             [
                 ({"provider": provider, "model": model}, dollars)
                 for (provider, model), dollars in sorted(journal_metrics.cost.items())

@@ -32,7 +32,8 @@ class Threads:
         self._lock = threading.Lock()
 
     async def run(self, name: str, func: Callable[[], Any]) -> Any:
-        """Run a function in a thread, with what is bound here; `name` is the thread's meanwhile.
+        """Run a function in a thread, with the caller's context variables; `name` is that of the
+        thread meanwhile.
 
         A coroutine that comes back when nobody waits any more is closed, as nobody would ever start
         it.

@@ -1,4 +1,4 @@
-"""What models were paid, by day and routine, and how far that is from the caps."""
+"""What calls to models cost, by day and routine, and how far that is from the caps."""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ def show_routine(client: Client, *, name: str, query: Mapping[str, str]) -> tupl
         source = client.request("GET", f"/v1/routines/{quoted_name}/source")
     except ApiError as error:
         source = {"path": definition["path"] or "", "text": "", "problem": str(error)}
+    # None: the page may change the file. A text: why not; empty where the file could not be read.
     read_only = source.get("read_only", "")
     return "routine.html", {
         "title": name,
@@ -224,8 +225,8 @@ VIEWS: tuple[tuple[str, View], ...] = (
 class Action(NamedTuple):
     """What a button of the page does.
 
-    A POST to `path` sends the `fields` of the form to `api_path` of the API, and shows `next_path`:
-    of a button on a card of the list of routines, `card_path` if there is one.
+    A POST to `path` sends the `fields` of the form to `api_path` of the API, and then shows
+    `next_path`; of a button on a card of the list of routines, `card_path` if there is one.
     """
 
     path: str

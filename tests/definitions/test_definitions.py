@@ -243,6 +243,8 @@ def test_a_cross_field_check_ignores_broken_keys(read: Any, text: str) -> None:
             'close the quotes in this line, or use """ for several lines',
         ),
         ('name = "C:\\data"\n', 1, "double the backslash, or use single quotes"),
+        ('name = "C:\\\nwait = "1s"\n', 1, "double the backslash"),
+        ('name = "C:\\\n', 1, "double the backslash"),
         ("name\n", 1, "a line is key = value, [table] or a # comment"),
         ("words = [1, 2\nname = 'x'\n", 2, "a ] or a comma between the items is missing"),
         ('name = """a\nb\n', 2, "the closing quotes are missing"),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.tables import CHANNELS
+from daemon.definitions.config.tables import BUILT_IN_TARGETS
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.folder import (
     FileCache,
@@ -487,8 +487,8 @@ def test_default_delivery_covers_every_end_but_cancel_and_every_question() -> No
 
 
 def test_routines_may_name_exactly_the_delivery_channels() -> None:
-    assert set(CHANNELS) < set(TARGETS)
-    assert Config().target_names == set(CHANNELS)
+    assert set(BUILT_IN_TARGETS) < set(TARGETS)
+    assert Config().target_names == set(BUILT_IN_TARGETS)
 
 
 @pytest.mark.parametrize("hours", ["08:00-22:00", "22:00-06:00", "00:00-24:00", "08:30-24:00"])

@@ -148,7 +148,7 @@ HOURS = {
             "daily skipped @: it was paused.",
         ),
         (
-            {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.NOT_BEFORE)]},
+            {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.BACKOFF)]},
             "skipped",
             (
                 'daily skipped @: it rested, as its last runs had failed (backoff = "30s", '

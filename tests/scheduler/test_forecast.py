@@ -51,7 +51,7 @@ def test_the_forecast_counts_collisions_and_clock_changes():
         "c": daily("2026-10-23", 4, 9),
     }
     totals = forecast(starts, {}, BERLIN)
-    assert totals.collided == 4 and totals.collisions[0][1] == ("a", "b")
+    assert totals.collision_count == 4 and totals.collisions[0][1] == ("a", "b")
     assert totals.nights == ((date(2026, 10, 25), timedelta(hours=-1), ("a", "b")),)
 
 

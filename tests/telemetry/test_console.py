@@ -116,7 +116,7 @@ def test_the_line_of_a_run_without_a_delivery_is_written_after_a_while() -> None
         (
             {"event": "delivery.left_out", "level": "warning", "routine": "daily",
              "target": "desktop", "run": RUN, "reason": "no desktop"},
-            "- daily not delivered to desktop, here and later: no desktop",
+            "- daily not delivered to desktop, now or later: no desktop",
         ),
         (
             {"event": "delivery.failed", "level": "error", "routine": "daily", "target": "mail",
@@ -135,7 +135,7 @@ def test_the_line_of_a_run_without_a_delivery_is_written_after_a_while() -> None
         (
             {"event": "slot.missed", "level": "warning", "routine": "daily", "reason": "down",
              "first": "2026-11-21T08:00:00+00:00", "last": "2026-11-22T08:00:00+00:00", "count": 2},
-            "! daily missed 2 starts, the last of Sun",
+            "! daily missed 2 starts, the last on Sun",
         ),
         (
             {"event": "cluster.listen_failed", "level": "warning", "problem": "no\nroute"},

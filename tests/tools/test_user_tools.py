@@ -68,24 +68,63 @@ def folder(tmp_path):
     return Folder(tmp_path)
 
 
-async def test_the_tool_of_the_docs_is_called_by_a_model(tmp_path):
+async def run_tool_of_the_docs(folder, add_to_policy=lambda section: section):
+    """Have a model call the tool of docs/tools.md twice in a run; return the run, the results, and
+    what the daemon says that a person will be asked about.
+
+    `add_to_policy` gets the section `[routine.count]` of the page.
+    """
     page = (Path(__file__).parents[2] / "docs/tools.md").read_text("utf-8")
     section = page.partition("\n## A tool of your own\n")[2].partition("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    tools, rule = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
-    app = TestApp(tmp_path, config=CONFIG + textwrap.dedent(tools))
+    tools, policy = map(textwrap.dedent, re.findall(r"```toml\n(.*?)```", section, re.DOTALL))
+    rule, _, routine_section = policy.replace("NAME", "count").partition("\n\n")
+    app = TestApp(folder, config=CONFIG + tools)
     app.write("tools/notes.py", textwrap.dedent(code))
-    app.write("policy.toml", f"version = 1\n{textwrap.dedent(rule)}")
+    app.write("policy.toml", f"version = 1\n{rule}\n{add_to_policy(routine_section)}")
     app.write_routine(
         "count", '[run]\nprompt = "How many?"\nmode = "agent"\ntools = ["count_notes"]\n'
     )
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "fern.md").write_text("Water it on Mondays.")
     async with app:
-        app.model.enqueue(tool_call("count_notes", folder=str(tmp_path / "notes")), "One.")
+        (app.workspace / "fern.md").write_text("Water it on Mondays.")
+        app.model.enqueue(tool_call("count_notes"), tool_call("count_notes", ending="txt"), "One.")
         run = await app.run("count")
-        (result,) = [step.body for step in await app.steps(run) if step.kind == "result"]
-    assert (result["text"], result["taint"]) == ("1", "tainted")
+        results = [step.body for step in await app.steps(run) if step.kind == "result"]
+        asks = (await app.request("GET", "/v1/routines/count")).json["asks"]
+    return run, results, asks
+
+
+async def test_the_tool_of_the_docs_is_called_by_a_model_as_often_as_it_likes(tmp_path):
+    run, results, asks = await run_tool_of_the_docs(tmp_path)
+    assert (run.status, run.report) == ("succeeded", "One.")
+    assert [(result["text"], result["taint"]) for result in results] == [
+        ("1", "tainted"),
+        ("0", "tainted"),
+    ]
+    assert asks is None
+
+
+async def test_without_tainted_tools_a_read_only_tool_is_asked_about_at_its_second_call(tmp_path):
+    run, results, asks = await run_tool_of_the_docs(tmp_path, lambda section: "")
+    assert run.status == "waiting"
+    assert [result["text"] for result in results] == ["1"]
+    assert asks.startswith("count: once it has read words of strangers (count_notes), a person is ")
+    assert '[routine.count] tainted_tools = ["count_notes"] in policy.toml' in asks
+
+
+async def test_autonomy_readonly_denies_each_call_of_a_read_only_tool(tmp_path):
+    _, results, _ = await run_tool_of_the_docs(
+        tmp_path, lambda section: f'{section}autonomy = "readonly"\n'
+    )
+    assert len(results) == 2
+    assert all("denied" in result["text"] for result in results)
+
+
+async def test_autonomy_supervised_asks_about_the_first_call(tmp_path):
+    run, results, _ = await run_tool_of_the_docs(
+        tmp_path, lambda section: f'{section}autonomy = "supervised"\n'
+    )
+    assert (run.status, results) == ("waiting", [])
 
 
 async def test_public_functions_of_a_user_file_become_tools_with_schemas(folder):

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from daemon.definitions.config.tables import CHANNELS, KINDS_BY_KEY, TargetConfig
+from daemon.definitions.config.tables import BUILT_IN_TARGETS, KINDS_BY_KEY, TargetConfig
 from daemon.definitions.words import display
 from daemon.delivery.targets import Targets, find_missing_extra
 from daemon.errors import DeliveryFailed, NotFound
@@ -228,6 +228,6 @@ def _advise(kind: str, failure: BaseException, address: str) -> str:
             return "no answer came: a firewall, or another port?"
         case DeliveryFailed(status=401 | 403 | 404 | 410):
             return f"the service does not take it there: look at {address}"
-    if kind in CHANNELS:
+    if kind in BUILT_IN_TARGETS:
         return f"look at the folder and its disk, and at {address}"
     return f"look at {address}"

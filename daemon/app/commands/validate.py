@@ -14,7 +14,7 @@ from shlex import join
 from daemon.app.policy import load_policy, private_host_notes, with_folders_in_use
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
-from daemon.definitions.config.tables import CHANNELS
+from daemon.definitions.config.tables import BUILT_IN_TARGETS
 from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
 from daemon.definitions.reading import read_toml, with_lines_of_file
 from daemon.definitions.routines.folder import (
@@ -314,7 +314,7 @@ def _read_faulty_config(file: Path) -> tuple[Config, frozenset[str] | None, froz
     return (
         Config.model_validate(paths).at(file),
         names_by_key["providers"] | {"offline"},
-        names_by_key["targets"] | names_by_key["chat"] | set(CHANNELS),
+        names_by_key["targets"] | names_by_key["chat"] | set(BUILT_IN_TARGETS),
     )
 
 
@@ -403,13 +403,11 @@ def _missing_extras(
 
 
 def _unusable_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target of kind mail or apprise to which nothing can be sent: its
-    address is wrong, or the program that it needs is missing.
+    """Return a note for each target to which nothing can be sent: its address is wrong, or the
+    program that it needs is missing.
     """
     notes = []
     for name, target in sorted(config.targets.items()):
-        if target.kind not in ("mail", "apprise"):
-            continue
         try:
             url = config.target_url(name, env)
         except ConfigError:

@@ -122,7 +122,7 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
             url = config.target_url(name, env)
             config.target_secret(name, env)
             fault = find_missing_extra(target.kind, url.get_secret_value() if url else "")
-            if target.kind in ("mail", "apprise") and url and not fault:
+            if url and not fault:
                 fault = find_address_fault(target.kind, url.get_secret_value())
         except ConfigError as error:
             fault = "; ".join(str(fault) for fault in error.faults)

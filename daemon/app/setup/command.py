@@ -47,7 +47,7 @@ from daemon.cli.client import ApiError, Client, Unreachable
 from daemon.cli.render import sanitize
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
-from daemon.definitions.config.tables import CHANNELS, TargetConfig
+from daemon.definitions.config.tables import BUILT_IN_TARGETS, TargetConfig
 from daemon.definitions.paths import OVERLAY
 from daemon.errors import ConfigError, DaemonError, DeliveryFailed, ProviderError, Refused
 from daemon.telemetry.log import configure
@@ -279,7 +279,7 @@ def set_up_target(
     )
     target_kind = TARGET_KINDS[choice]
     name = options.target_name or target_kind.name
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name in CHANNELS:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name in BUILT_IN_TARGETS:
         raise UnusableAnswerError(f"--target-name {name!r} is no name: use a-z, 0-9, - and _")
     replace = options.replace
     if name in config.targets and not replace:

@@ -22,7 +22,7 @@ from daemon.definitions.config.secret_files import (
     refuse_if_shared,
 )
 from daemon.definitions.config.tables import (
-    CHANNELS,
+    BUILT_IN_TARGETS,
     IDENTITY_FILES,
     KINDS_BY_KEY,
     AgentConfig,
@@ -223,7 +223,7 @@ class Config(Table):
     @property
     def target_names(self) -> frozenset[str]:
         """The names that `to` of a delivery may have."""
-        return frozenset({*self.targets, *self.chat, *CHANNELS})
+        return frozenset({*self.targets, *self.chat, *BUILT_IN_TARGETS})
 
     @property
     def provider_names(self) -> frozenset[str]:

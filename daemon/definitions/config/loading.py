@@ -17,7 +17,7 @@ from daemon.definitions.config.environment import (
 )
 from daemon.definitions.config.rules import RULES
 from daemon.definitions.config.secret_files import refuse_if_shared
-from daemon.definitions.config.tables import SENDMAIL_SCHEME, is_settable
+from daemon.definitions.config.tables import KINDS_WITH_PASSWORD, SENDMAIL_SCHEME, is_settable
 from daemon.definitions.reading import Conflict, as_fault, parse, parse_toml, read_text, read_toml
 from daemon.definitions.shape import format_key_path
 from daemon.definitions.words import display
@@ -71,7 +71,7 @@ def _secrets_in(config: Config) -> Iterator[str]:
         yield "memory.api_key"
     for name, target in config.targets.items():
         if (
-            target.kind in ("mail", "apprise")
+            target.kind in KINDS_WITH_PASSWORD
             and target.url is not None
             and not target.url.get_secret_value().startswith(SENDMAIL_SCHEME)
         ):

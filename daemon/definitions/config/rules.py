@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.scripted_replies import find_reply_fault
 from daemon.definitions.config.tables import (
-    CHANNELS,
+    BUILT_IN_TARGETS,
     KINDS_BY_KEY,
     KINDS_WITH_MODEL,
+    KINDS_WITH_WEB_ADDRESS,
     MAIL_SCHEMES,
     PROVIDER_KINDS,
     is_http_address,
@@ -118,7 +119,7 @@ def _targets_are_valid(config: Config) -> Iterator[Conflict]:
         key = format_key_path("targets", name)
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
             yield Conflict(key, "a target's name is made of a-z, 0-9, - and _", name)
-        elif name in CHANNELS:
+        elif name in BUILT_IN_TARGETS:
             yield Conflict(key, "is there without being declared", name, hint="take another name")
         for field in sorted(target.model_fields_set & KINDS_BY_KEY.keys()):
             if target.kind not in KINDS_BY_KEY[field]:
@@ -130,7 +131,7 @@ def _targets_are_valid(config: Config) -> Iterator[Conflict]:
         ):
             yield Conflict(key, "url, url_file and url_env exclude one another", hint="keep one")
         if (
-            target.kind in ("webhook", "ping")
+            target.kind in KINDS_WITH_WEB_ADDRESS
             and target.url
             and not is_http_address(target.url.get_secret_value())
         ):
@@ -156,7 +157,7 @@ def _chats_are_valid(config: Config) -> Iterator[Conflict]:
             yield Conflict(
                 key, "a chat's name is made of a-z, 0-9, - and _, at most 30 of them", name
             )
-        elif name in config.targets or name in CHANNELS:
+        elif name in config.targets or name in BUILT_IN_TARGETS:
             yield Conflict(
                 key, "there is a target of this name, and a chat is one", name, hint="take another"
             )

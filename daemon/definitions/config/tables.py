@@ -356,10 +356,13 @@ class ProviderConfig(Table):
 
 
 # Targets that every config has, without a table of [targets].
-CHANNELS = ("file", "log", "desktop")
+BUILT_IN_TARGETS = ("file", "log", "desktop")
 # How the address of a mail target begins. That of the program `sendmail` holds no password.
 SENDMAIL_SCHEME = "sendmail://"
 MAIL_SCHEMES = ("mailto://", "mailtos://", SENDMAIL_SCHEME)
+# Kinds whose address is that of a web server, and kinds whose address may hold a password.
+KINDS_WITH_WEB_ADDRESS = ("webhook", "ping")
+KINDS_WITH_PASSWORD = ("mail", "apprise")
 # Keys of [targets.NAME] that belong to some kinds only.
 KINDS_BY_KEY = {
     "url": ("mail", "apprise", "webhook", "ping"),

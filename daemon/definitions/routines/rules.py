@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 
-from daemon.definitions.config.tables import CHANNELS
+from daemon.definitions.config.tables import BUILT_IN_TARGETS
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.routine import TRIGGER_KEYS, RoutineDefinition
 from daemon.definitions.values import format_duration
@@ -431,7 +431,7 @@ def reference_checks(
     providers: Collection[str] | None,
     tools: Collection[str] | None = None,
     *,
-    targets: Collection[str] | None = CHANNELS,
+    targets: Collection[str] | None = BUILT_IN_TARGETS,
 ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
     """Return checks for `load_folder`: the providers, tools and targets that a routine names exist.
 

@@ -189,7 +189,7 @@ def _model_steps(steps: Sequence[Step]) -> list[Step]:
 class RecordedModel(LLMProvider):
     """Answers as the model answered then; raises RecordExhausted when the record holds no more."""
 
-    kind: ClassVar[str] = "tape"
+    kind: ClassVar[str] = "recorded"
 
     def __init__(
         self, name: str, model: str, recording: Recording, model_steps: list[Step]
@@ -228,6 +228,7 @@ class RecordedModel(LLMProvider):
                 raise OverBudget(
                     "as recorded", rule=step.body["rule"], tokens=step.body.get("tokens")
                 )
+        # The step of a compaction: the conversation was too long for the model.
         raise ContextOverflow("as recorded")
 
 

@@ -325,6 +325,10 @@ def test_validate_names_files_that_are_probably_meant_to_be_routines(folder: Pat
         ("apprise", "ntfys://ntfy.sh/topic", ""),
         ("mail", "tgram://nonsense", "it begins neither with mailto:// nor with mailtos://"),
         ("mail", "mailto://relay.lan:25?from=a@example.org&to=b@example.org", ""),
+        ("webhook", "hooks.example.org/agentd", "its address is none of http or https with a host"),
+        ("webhook", "https://hooks.example.org/agentd", ""),
+        ("ping", "https://[::1", "its address is none of http or https with a host"),
+        ("ping", "http://hc.lan:8000/ping/1", ""),
     ],
 )
 def test_validate_names_an_address_to_which_nothing_can_be_sent(

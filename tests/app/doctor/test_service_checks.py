@@ -82,3 +82,19 @@ def test_doctor_changes_nothing(tmp_path: Path) -> None:
     ]
     assert service.database.faults
     assert sorted(path.name for path in state.iterdir()) == ["agentd.db"]
+
+
+def test_doctor_names_an_address_outside_of_the_config_to_which_nothing_can_be_posted(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[targets.bad]\nkind = "ping"\nurl_file = "bad.url"\n'
+        '[targets.good]\nkind = "webhook"\nurl_file = "good.url"\n'
+    )
+    for name, address in (("bad", "hc.lan/ping/1"), ("good", "https://hooks.example.org/agentd")):
+        (tmp_path / f"{name}.url").write_text(f"{address}\n")
+        (tmp_path / f"{name}.url").chmod(0o600)
+    service = survey_service(load_config(config), tmp_path, {"USER": "ada"}, root=tmp_path)
+    problem = "its address is none of http or https with a host"
+    assert service.targets == (("bad", "ping", problem), ("good", "webhook", ""))
