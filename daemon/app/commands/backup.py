@@ -256,6 +256,10 @@ def _prepare(
             copy.execute("DROP TABLE backup")
             copy.execute("COMMIT")
     except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what it says in detail
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            problem = f"{file} cannot be read, or {temporary_file.parent} not written: {error}"
+            raise Refused(problem) from error
         raise Refused(f"{file} is no backup of agentd: {error}") from error
     _sync(temporary_file)
     return shorten(str(time_row[0])), files

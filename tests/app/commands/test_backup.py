@@ -5,6 +5,8 @@ state.
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -428,6 +430,24 @@ async def test_what_is_only_in_the_log_of_the_database_is_set_aside_with_it(home
         (tmp_path / "aside-wal").write_bytes(aside.with_name(f"{aside.name}-wal").read_bytes())
         with closing(sqlite3.connect(tmp_path / "aside")) as old:
             assert old.execute("SELECT value FROM meta WHERE key = 'mine'").fetchone() == ("kept",)
+
+
+async def test_a_restore_without_room_says_so_and_changes_nothing(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    before = (home.state / "agentd.db").read_bytes()
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from daemon.app.commands.backup import restore; from daemon.errors import Refused\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "try: restore(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "except Refused as error: print(error)"
+    )
+    arguments = [sys.executable, "-c", code, tmp_path / "b", home.state]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert f"or {home.state} not written: disk I/O error" in result.stdout
+    assert (home.state / "agentd.db").read_bytes() == before
+    assert not list(home.state.glob("*part*"))
 
 
 @pytest.mark.parametrize("place", ["definitions", "state"])
