@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.app.commands.service_unit import own_name
 from daemon.app.doctor import database_server
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.database_file import (
@@ -90,7 +91,7 @@ def survey_service(
         if exec_start := re.search(r'^ExecStart=("[^"]+"|\S+)', text, re.MULTILINE):
             command = exec_start[1].strip('"').replace("%h", str(home))
     urls = _target_urls(config, env) if config else {}
-    user = env.get("USER") or home.name
+    user = own_name(home)
     return ServiceSurvey(
         systemd=(root / "run/systemd/system").is_dir(),
         unit=unit,

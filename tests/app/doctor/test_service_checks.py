@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -71,7 +73,7 @@ def test_doctor_changes_nothing(tmp_path: Path) -> None:
             '"B"\n'
         )
     )
-    env = {"USER": "ada", "A": "json://localhost"}
+    env = {"USER": "of another", "A": "json://localhost"}
     service = survey_service(load_config(config), state, env, root=root)
     assert (service.command, service.command_exists, service.systemd, service.lingers) == (
         "/opt/my agentd/bin/agentd", False, True, False,
@@ -80,6 +82,8 @@ def test_doctor_changes_nothing(tmp_path: Path) -> None:
         ("a", False),
         ("b", True),
     ]
+    account = pwd.getpwuid(os.geteuid()).pw_name  # whatever the environment says
+    assert service.user == account
     assert service.database.faults
     assert sorted(path.name for path in state.iterdir()) == ["agentd.db"]
 
@@ -95,6 +99,6 @@ def test_doctor_names_an_address_outside_of_the_config_to_which_nothing_can_be_p
     for name, address in (("bad", "hc.lan/ping/1"), ("good", "https://hooks.example.org/agentd")):
         (tmp_path / f"{name}.url").write_text(f"{address}\n")
         (tmp_path / f"{name}.url").chmod(0o600)
-    service = survey_service(load_config(config), tmp_path, {"USER": "ada"}, root=tmp_path)
+    service = survey_service(load_config(config), tmp_path, {}, root=tmp_path)
     problem = "its address is none of http or https with a host"
     assert service.targets == (("bad", "ping", problem), ("good", "webhook", ""))
