@@ -184,7 +184,7 @@ def check_trifectas(survey: Survey) -> Iterator[Check]:
         )
         text = "; ".join(f"{ability}: {', '.join(tools)}" for ability, tools in parts)
         fix = (
-            f"take {' or '.join(trifecta.acts)} out of [routine.{trifecta.routine}] tainted_tools, "
+            f"take {' or '.join(trifecta.acts)} out of [routine.{trifecta.section}] tainted_tools, "
             "so that a person is asked; or read in one routine and act in another"
         )
         yield Check(
