@@ -22,10 +22,11 @@ from pathlib import Path, PurePath
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import IDENTITY_FILES
 from daemon.definitions.words import display, shorten
-from daemon.errors import ConfigError, Fault, Refused
+from daemon.errors import Refused
 from daemon.store.connection import APPLICATION
 from daemon.store.database import MIGRATIONS
 from daemon.store.lock import lock_state
+from daemon.store.readable import require_database_file
 from daemon.store.rows import to_microseconds
 
 # Files of a state folder that are backed up besides the database: not logs, and not the workspace.
@@ -65,16 +66,7 @@ def backup(
     no database.
     """
     database = state / "agentd.db"
-    if not database.is_file():
-        raise ConfigError(
-            Fault(
-                file=str(database),
-                key="",
-                found="",
-                problem="is not there: nothing to back up",
-                hint="see --state",
-            )
-        )
+    require_database_file(database, "nothing to back up")
     temporary_file = file.with_name(f".{file.name}.part")
     if file.exists():
         raise Refused(f"{file} is there already; a backup never takes the place of another")
