@@ -102,8 +102,8 @@ def test_a_tainted_run_asks_before_changing_or_sending_calls(
         ('tool = "shell"\nargv = [["cargo"]]', "shell", True),
         (
             (
-                'tool = "shell"\nprofile = "read-only"\n[[rule]]\ntool = "shell"\neffect = "allow"\n'
-                'argv = [["cargo"]]'
+                'tool = "shell"\nprofile = "read-only"\n'
+                '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = [["cargo"]]'
             ),
             "shell",
             True,
