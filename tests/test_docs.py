@@ -70,6 +70,14 @@ def test_the_readme_is_read_in_five_minutes():
     assert len(README.encode()) <= 12_000
 
 
+def test_the_readme_shows_a_report_and_the_page_before_it_asks_for_a_model():
+    first_part, heading, _ = README.partition("\n## A model\n")
+    assert heading
+    assert "\n## Machine\n" in first_part, "a report, as it arrives"
+    (picture,) = re.findall(r"!\[[^\]]+\]\((\S+)\)", first_part)
+    assert (docs.ROOT / picture).stat().st_size > 1000
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -1,5 +1,5 @@
-"""The digest: what all routines did in a day or a week, in one line and without a model: "47 runs,
-46 quiet, 1 failed, 0 missed, $0.03".
+"""The digest: what all routines did in a day or a week, in one line and without a model: "47
+checks, 46 quiet, 1 alert, 0 missed, $0.03".
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def digest_line(totals: DigestTotals) -> str:
     """Return the totals of all routines in one line."""
     routines = totals.routines
     counts = [
-        pluralize(sum(routine.runs for routine in routines), "run"),
+        pluralize(sum(routine.runs for routine in routines), "check"),
         f"{sum(routine.quiet for routine in routines)} quiet",
-        f"{sum(routine.failures for routine in routines)} failed",
+        pluralize(sum(routine.failures for routine in routines), "alert"),
         f"{sum(routine.missed for routine in routines)} missed",
     ]
     if totals.undelivered:
@@ -87,14 +87,14 @@ def digest_body(totals: DigestTotals, start: datetime, end: datetime) -> str:
 
 
 def _routine_line(routine: RoutineDigest) -> str:
-    counts = [pluralize(routine.runs, "run")] if routine.runs else []
+    counts = [
+        pluralize(number, noun)
+        for number, noun in ((routine.runs, "run"), (routine.failures, "alert"))
+        if number
+    ]
     counts += [
         f"{number} {adjective}"
-        for number, adjective in (
-            (routine.failures, "failed"),
-            (routine.quiet, "quiet"),
-            (routine.missed, "missed"),
-        )
+        for number, adjective in ((routine.quiet, "quiet"), (routine.missed, "missed"))
         if number
     ]
     return f"{routine.routine}: {', '.join(counts)}"

@@ -180,3 +180,19 @@ def test_a_unit_keeps_the_promises_of_the_daemon(unit: Path) -> None:
     stop, grace = parse_duration(f"{settings['TimeoutStopSec']}s"), DaemonConfig().grace
     assert stop > grace, "a run that is suspended in time must not be killed"
     assert max(len(line) for line in text.splitlines()) <= 120
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.stem)
+def test_a_unit_sets_nothing_that_it_says_it_leaves_out(unit: Path) -> None:
+    lines = unit.read_text("utf-8").splitlines()
+    begins = [index for index, line in enumerate(lines) if "Not here on purpose:" in line]
+    settings = {line.partition("=")[0] for line in lines if re.match(r"[A-Z]\w+=", line)}
+    for begin in begins:
+        comment = []
+        for line in lines[begin:]:
+            if not line.startswith("#"):
+                break
+            comment.append(line)
+        left_out = set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", " ".join(comment)))
+        assert left_out, "it names what it leaves out"
+        assert left_out & settings == set()

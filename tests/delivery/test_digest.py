@@ -57,10 +57,10 @@ def test_digest_summarizes_the_day_in_one_line():
     )
     assert (
         digest_line(totals)
-        == "47 runs, 46 quiet, 1 failed, 2 missed, 1 report not delivered, $0.03"
+        == "47 checks, 46 quiet, 1 alert, 2 missed, 1 report not delivered, $0.03"
     )
     text = digest_body(totals, at("2026-11-19 08:00"), at("2026-11-20 08:00"))
-    assert "- report: 1 run, 1 failed, 2 missed" in text and "- quiet: heartbeat" in text
+    assert "- report: 1 run, 1 alert, 2 missed" in text and "- quiet: heartbeat" in text
     assert "2026-11-19 08:00 to 2026-11-20 08:00 CET" in text
 
 
@@ -89,7 +89,7 @@ async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock
     [delivery] = await ledger.journal.outbox.find()
     assert (delivery.options["notice"], delivery.options["title"]) == (
         "digest",
-        "2 runs, 1 quiet, 1 failed, 0 missed, $0.00",
+        "2 checks, 1 quiet, 1 alert, 0 missed, $0.00",
     )
     assert (delivery.run, delivery.target) == ("", "log")
     clock.move_to(clock.now() + timedelta(days=3))

@@ -292,6 +292,18 @@ async def test_a_local_model_costs_nothing_so_that_caps_in_dollars_hold(site: Ho
     assert table["price"] == {"input": 0, "output": 0}
 
 
+async def test_an_ollama_without_models_is_answered_with_the_command_that_gets_one(
+    site: Home,
+) -> None:
+    before = contents(site)
+    async with FakeVendor([]) as vendor:
+        vendor.models = []
+        base_url = ("--base-url", f"{vendor.url}/v1")
+        result = await setup(site, "--provider", "ollama", *base_url, "--yes")
+    assert (result.code, contents(site)) == (5, before)
+    assert "Ollama has no models yet; get one, and try again: ollama pull " in result.err
+
+
 async def test_local_servers_are_asked_at_once_and_briefly() -> None:
     """A list, a list without models, a web page, one that never answers, a closed port."""
     async with (
