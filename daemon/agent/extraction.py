@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FENCED_JSON = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
+_JSON_START = re.compile(r"[{\[]")
 _TEXTS = {
     "en": {
         "rules": "Read the text between the marks and return what it says as JSON that fits this "
@@ -65,14 +66,24 @@ async def extract(
 def json_of(answer: str) -> str:
     """Return the JSON in an answer, which may stand alone, in a code fence or among words. Whether
     it is valid is not checked.
+
+    Among words it is the longest piece that reads as JSON: not a `[1]` of the words, and no part of
+    a value that is cut off.
     """
     if fenced_block := _FENCED_JSON.search(answer):
         return fenced_block[1].strip()
-    starts = [position for position in map(answer.find, "{[") if position >= 0]
-    if not starts:
-        return answer.strip()
-    try:
-        _, end = json.JSONDecoder().raw_decode(answer, min(starts))
-    except ValueError:
-        return answer[min(starts) :].strip()
-    return answer[min(starts) : end]
+    decoder = json.JSONDecoder()
+    longest, longest_length, position = answer.strip(), 0, 0
+    while start := _JSON_START.search(answer, position):
+        try:
+            _, end = decoder.raw_decode(answer, start.start())
+            value = answer[start.start() : end]
+        except json.JSONDecodeError as error:
+            end, value = error.pos, answer[start.start() :].strip()
+        except (RecursionError, ValueError):
+            # Nested too deeply, or with a number of thousands of digits: the check says so.
+            return answer[start.start() :].strip()
+        if end - start.start() > longest_length:
+            longest, longest_length = value, end - start.start()
+        position = max(end, start.end())
+    return longest

@@ -99,7 +99,7 @@ def _operation(endpoint: Endpoint, content: Json, problem: Json) -> Json:
             "additionalProperties": False,
         }
         operation["requestBody"] = {
-            "required": False,
+            "required": bool(required),
             "content": {"application/json": {"schema": schema}},
         }
     return operation

@@ -97,7 +97,7 @@ class ClusterMember:
             self.delivery.outbox.wake()
             # it may have archived texts that need embeddings
             self.store.memory.notify_watchers()
-            self.store.journal.runs.when_ended(run)
+            self.store.journal.runs.on_ended(run)
             self.tasks.create_task(self._follow_up(run), name=f"end of run {run.id}")
 
     def handle_pause_change(self) -> None:

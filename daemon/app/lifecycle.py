@@ -353,7 +353,7 @@ async def _runs_to_resume(app: App, earlier_runs: list[Run]) -> list[Run]:
     """Return the runs of an earlier process that are still worth resuming; end the others as
     interrupted.
 
-    `earlier_runs` is what `Journal.recover` returned.
+    `earlier_runs` is what `RunRepository.recover` returned.
     """
     journal = app.store.journal
     if app.store.shared:

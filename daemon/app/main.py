@@ -32,6 +32,7 @@ from daemon.errors import (
     ConfigError,
     DaemonError,
     DatabaseAway,
+    Fault,
     NotFound,
     Refused,
     StateBusy,
@@ -89,6 +90,11 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> 
     except BrokenPipeError:
         _silence_stdout()
         return 1
+    except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
+        # A daemon checks its folders at its start: what comes later belongs in the log as it is.
+        if error.filename is None or options.verb in (serve, worker):
+            raise
+        return _print_error(_unusable(error, _state_folder(options)))
     except KeyboardInterrupt:
         return 130
 
@@ -939,6 +945,15 @@ def restore(options: CommandLine) -> int:
     from daemon.app.commands.backup import restore as restore_backup
     from daemon.cli.progress_bar import make_progress_bar
 
+    try:
+        config = _load_config_if_any(options)
+    except ConfigError:
+        config = None  # it may be wrong, as long as there is something to put back
+    if options.state is None and config and config.store_url(os.environ):
+        raise Refused(
+            f"{config.file} keeps the journal in PostgreSQL, and a backup is put back into SQLite: "
+            "to look at it, name a folder of its own with --state"
+        )
     state = _state_folder(options)
     lines = restore_backup(
         options.file.absolute(),
@@ -1035,6 +1050,15 @@ def _silence_stdout() -> None:
 def _print_error(error: DaemonError) -> int:
     sys.stderr.write(f"agentd: {error}\n")
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def _unusable(error: OSError, state: Path) -> ConfigError:
+    """Return what is said of a file or folder that a verb may not use, or that is none."""
+    file = Path(os.fsdecode(error.filename))
+    of_state = file.is_relative_to(state)
+    hint = "name the daemon's state folder with --state, as the user it runs as" if of_state else ""
+    problem = f"cannot be used: {error.strerror}"
+    return ConfigError(Fault(file=str(file), key="", found="", problem=problem, hint=hint))
 
 
 def _first_error(group: ExceptionGroup[DaemonError]) -> DaemonError:

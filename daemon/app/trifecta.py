@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from daemon.policy.policy_file import TOOLS, UNKNOWN_TOOL
@@ -26,6 +25,7 @@ class Trifecta:
     """A routine with what it has of each of the three."""
 
     routine: str
+    """The name by which the policy knows it: `maker/name` if an agent made it."""
     reads: tuple[str, ...]
     """Events and tools that bring text of strangers."""
     private: tuple[str, ...]
@@ -33,30 +33,32 @@ class Trifecta:
     acts: tuple[str, ...]
     """Tools that change or send something, still allowed once text of strangers has been read."""
 
+    @property
+    def section(self) -> str:
+        """The routine whose section of the policy allows that: its maker if an agent made it."""
+        return self.routine.partition("/")[0]
+
 
 def find_trifectas(routines: Mapping[str, Routine], policy: Policy | None) -> tuple[Trifecta, ...]:
     """Return the routines that have all three."""
     if policy is None:
         return ()
-    all_rights = [_rights_of(name, routine, policy) for name, routine in sorted(routines.items())]
+    all_rights = [_rights_of(routine, policy) for _, routine in sorted(routines.items())]
     return tuple(rights for rights in all_rights if rights.reads and rights.private and rights.acts)
 
 
-def _rights_of(name: str, routine: Routine, policy: Policy) -> Trifecta:
+def _rights_of(routine: Routine, policy: Policy) -> Trifecta:
+    name = routine.policy_name
     tools: list[str] = []
     if routine.run.mode == "agent":
         tools = list(allowed_tools(name, offered_tools(routine), policy))
     tools_used = list(dict.fromkeys([*(gather.tool for gather in routine.gather), *tools]))
-    table = policy.routines.get(name)
-    patterns = table.tainted_tools if table else ()
     return Trifecta(
         routine=name,
         reads=sources_of_strangers_words(routine, tools),
         private=tuple(tool for tool in tools_used if TOOLS.get(tool, UNKNOWN_TOOL).private),
         acts=tuple(
-            tool
-            for tool in tools
-            if _acts(tool) and any(fnmatchcase(tool, pattern) for pattern in patterns)
+            tool for tool in tools if _acts(tool) and policy.trusts_when_tainted(tool, name)
         ),
     )
 

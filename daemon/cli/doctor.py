@@ -34,7 +34,7 @@ def doctor(call: Call) -> int:
 def write_checks(out: OutputStream, checks: Sequence[Mapping[str, Any]]) -> None:
     """Write what was checked and found, then how to mend each fault."""
     rows = [(check["state"], check["name"], check["found"]) for check in checks]
-    out.write_table(["", "CHECK", "FOUND"], rows)
+    out.write_table(["", "CHECK", "FOUND"], rows, wraps=True)
     for check in checks:
         if check["state"] != "ok" and check["fix"]:
             out.write_line()

@@ -57,6 +57,8 @@ COLUMN_GAP = "  "
 # A column is not squeezed below this width; a narrower terminal wraps lines.
 MIN_COLUMN_WIDTH = 12
 DEFAULT_TERMINAL_WIDTH = 80
+# A narrower column of sentences would be a long one.
+MIN_SENTENCE_WIDTH = 30
 
 
 class OutputStream:
@@ -114,8 +116,12 @@ class OutputStream:
         elastic: int = -1,
         signs: bool = True,
         shows_headers: bool = True,
+        wraps: bool = False,
     ) -> None:
         """Write rows in columns; the `elastic` column shrinks first on a narrow terminal.
+
+        With `wraps` the last column holds sentences, and goes on in the next line where it does not
+        fit.
 
         With `signs` the first column holds statuses, shown as their signs. Where even the narrowest
         columns do not fit side by side, the cells of a row stand below each other. A table that
@@ -130,8 +136,11 @@ class OutputStream:
         ]
         if signs:
             widths[0] = 1
-        if self.width is not None:
-            available = self.width - len(COLUMN_GAP) * (len(widths) - 1)
+        available = (self.width or 0) - len(COLUMN_GAP) * (len(widths) - 1)
+        last_width = available - sum(widths[:-1])
+        if self.width is not None and wraps and last_width >= MIN_SENTENCE_WIDTH:
+            body = _wrap_last_column(body, last_width)
+        elif self.width is not None:
             drop_parentheses(headers, body, widths, available)
             if sum(min(width, MIN_COLUMN_WIDTH) for width in widths) > available:
                 self._write_stacked_rows(headers, body, self.width, signs=signs)
@@ -144,7 +153,8 @@ class OutputStream:
             self.write_line(self.paint(self._format_row(headers, widths), DIM))
         for row in body:
             if signs:
-                text = self.sign(row[0]) + COLUMN_GAP + self._format_row(row[1:], widths[1:])
+                sign = self.sign(row[0]) if row[0] else " "
+                text = sign + COLUMN_GAP + self._format_row(row[1:], widths[1:])
             else:
                 text = self._format_row(row, widths)
             self.write_line(text)
@@ -177,6 +187,15 @@ class OutputStream:
     def truncate(self, text: str, width: int) -> str:
         """Return at most `width` columns of a text, with a mark where something is missing."""
         return truncate(text, width, "…" if self.has_unicode else "~")
+
+
+def _wrap_last_column(body: list[list[str]], width: int) -> list[list[str]]:
+    """Return the rows, with the last cell of each in as many rows as its lines need."""
+    rows = []
+    for *cells, last in body:
+        for number, line in enumerate(wrap_text(last, width)):
+            rows.append([*([""] * len(cells) if number else cells), line])
+    return rows
 
 
 def drop_parentheses(
@@ -289,6 +308,19 @@ def truncate(text: str, width: int, mark: str = "…") -> str:
         if available < 0:
             return text[:index] + mark[: max(0, width)]
     return text
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """Return the lines of a text that is broken between words; a word that is longer than the width
+    stays whole, so that a path or a command can be copied.
+    """
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and display_width(f"{lines[-1]} {word}") > width:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return lines
 
 
 def pad(text: str, width: int) -> str:

@@ -15,7 +15,9 @@ EXAMPLES = "09:00, yesterday 09:00, mon 18:30, 2026-11-20 09:00 or 2026-11-20T09
 
 
 def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
-    """Return the time that a text means, in the zone of `now`; raise ValueError if it means none.
+    """Return the time that a text means; raise ValueError if it means none.
+
+    It is in the zone of `now`, or in that of the machine if `now` has a fixed offset.
 
     A bare time is today's, or with `future` the next one; a weekday is the last one, or with
     `future` the next. With `future` a duration such as `2h` or `20 minutes` counts from `now`.
@@ -23,17 +25,22 @@ def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
     words = text.strip().lower().split()
     if future and (duration := parse_duration(text)) is not None:
         return now + duration
-    day, *more_words = words or [""]
-    day_of_text = _parse_day(day, now, future=future)
-    if day_of_text is not None and len(more_words) <= 1:
+    first_word, *more_words = words or [""]
+    day = _parse_day(first_word, now, future=future)
+    if day is not None and len(more_words) <= 1:
         time_of_day = _parse_time_of_day(more_words[0]) if more_words else time()
-        result = _localize(datetime.combine(day_of_text, time_of_day), now)
-        if future and result <= now and day in WEEKDAY_NUMBERS:
-            week_later = day_of_text + timedelta(days=7)
-            result = _localize(datetime.combine(week_later, result.time()), now)
+        result = _localize(datetime.combine(day, time_of_day), now)
+        if first_word in WEEKDAY_NUMBERS and (result <= now if future else result > now):
+            day += timedelta(days=7 if future else -7)  # it was the day of `now`
+            result = _localize(datetime.combine(day, time_of_day), now)
         return result
-    if len(words) == 1 and day.count(":") in (1, 2) and not set(day) - set("0123456789:"):
-        result = _localize(datetime.combine(now.date(), _parse_time_of_day(day)), now)
+    digits_and_colons = set("0123456789:")
+    if (
+        len(words) == 1
+        and first_word.count(":") in (1, 2)
+        and not set(first_word) - digits_and_colons
+    ):
+        result = _localize(datetime.combine(now.date(), _parse_time_of_day(first_word)), now)
         if future and result <= now:
             tomorrow = now.date() + timedelta(days=1)
             result = _localize(datetime.combine(tomorrow, result.time()), now)
@@ -47,8 +54,11 @@ def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
 
 
 def _localize(wall_time: datetime, now: datetime) -> datetime:
-    """Return a wall time in the zone of `now`."""
-    # datetime.astimezone() gives only today's offset; a zone that knows its clock changes is kept.
+    """Return a wall time in the zone of `now`, or in that of the machine if `now` has a fixed
+    offset.
+    """
+    # The offset of `datetime.now().astimezone()` is today's: on another day the clocks of the
+    # machine may show another one.
     if type(now.tzinfo) is timezone:
         return wall_time.astimezone()
     return wall_time.replace(tzinfo=now.tzinfo)

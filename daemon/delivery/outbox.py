@@ -30,7 +30,8 @@ log = structlog.get_logger()
 _FIRST_WAIT = timedelta(seconds=30)
 _LONGEST_WAIT = timedelta(hours=1)
 _RETRY_PERIOD = timedelta(hours=24)
-# An incident is opened after this many failures in a row, about four minutes after the first.
+# An incident is opened after this many failures in a row: at the soonest 90 seconds after the
+# first.
 _ATTEMPTS_BEFORE_INCIDENT = 3
 # Seconds. A channel that has not returned by then has failed; channels have shorter timeouts.
 _SEND_LIMIT = 120.0

@@ -63,10 +63,11 @@ def _find_matches(question: str) -> tuple[tuple[re.Match[str], _ToInterval], ...
 
 
 def _parse_number(text: str) -> int:
+    """Return a number in digits, or in English or Chinese words. Patterns ignore case."""
     if text.isdecimal():
         return int(text)
-    if text in _NUMBERS:
-        return _NUMBERS[text]
+    if (number := _NUMBERS.get(text.lower())) is not None:
+        return number
     tens, ten, ones = text.rpartition("十")
     if not ten:
         return _CHINESE_NUMBERS.get(text, 1)
@@ -105,8 +106,8 @@ def _interval_of_years(now: datetime, years_back: int) -> _Interval:
 
 
 def _translate_unit(name: str) -> str:
-    """Return the English name of a unit of time, which may be Chinese."""
-    return _UNITS.get(name, name)
+    """Return the English name of a unit of time, which may be Chinese. Patterns ignore case."""
+    return _UNITS.get(name, name.lower())
 
 
 def _interval_ago(match: re.Match[str], now: datetime) -> _Interval:

@@ -473,6 +473,12 @@ class Policy:
                 effects[tool] = max(tainted_effects, key=strictness)
         return effects
 
+    def offers(self, tool: str, routine: str) -> bool:
+        """Tell whether the section of a routine lets it use a tool at all; for `maker/name` those
+        of both.
+        """
+        return all(allows_tool(table, tool) for _, table in self._tables(routine))
+
     def trusts_when_tainted(self, tool: str, routine: str) -> bool:
         """Tell whether `tainted_tools` names a tool for a routine; for `maker/name` that of the
         maker.
@@ -617,11 +623,8 @@ class Policy:
 
     def _summarize(self, routine: str, tools: tuple[str, ...], language: str) -> str:
         texts = _SUMMARY_TEXTS.get(language, _SUMMARY_TEXTS["en"])
-        tables = [table for _, table in self._tables(routine)]
         offered_tools = [
-            tool
-            for tool in tools
-            if tool not in RUN_END_TOOLS and all(allows_tool(table, tool) for table in tables)
+            tool for tool in tools if tool not in RUN_END_TOOLS and self.offers(tool, routine)
         ]
         rules = [
             rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered_tools)

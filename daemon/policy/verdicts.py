@@ -92,7 +92,11 @@ def judge_part(
 
 
 def applies_to(rule: Rule, part: CallPart) -> bool:
-    """Tell whether a rule for this tool speaks of this part of a call."""
+    """Tell whether a rule for this tool speaks of this part of a call.
+
+    A rule that allows must cover every path, by its real name; one that asks or denies applies if
+    it covers any, under any name.
+    """
     if not rule.matches_words(part.words) or (rule.profile and part.mismatch is not None):
         return False
     if part.target is not None and not _applies_to_target(rule, part.target):

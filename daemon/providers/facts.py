@@ -124,7 +124,9 @@ def _lay_out_list(items: Sequence[Any]) -> str:
             f"| {' | '.join(_cell(item.get(column, '')) for column in columns)} |" for item in items
         ]
         return "\n".join([head, *rows])
-    return "\n".join(f"- {_inline_text(item)}" for item in items)
+    texts = [_inline_text(item) for item in items]
+    # `git log` parts its lines by empty ones
+    return "\n".join(f"- {text}" for text in texts if text.strip()) or "none"
 
 
 def _cell(item: Any) -> str:

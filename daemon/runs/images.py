@@ -126,6 +126,6 @@ def _read(path: str, policy: Policy, routine: str) -> bytes:
             raise ValueError("is no file")
         if status.st_size > MAX_BYTES:
             raise ValueError(
-                f"has {status.st_size / 1e6:.1f} MB; vendors take {MAX_BYTES / 1e6:g} MB at most"
+                f"has {status.st_size / 1e6:.1f} MB; vendors take {MAX_BYTES / 1e6:.1f} MB at most"
             )
         return file.read(MAX_BYTES + 1)

@@ -36,7 +36,9 @@ class StepLog(Protocol):
         """Add steps that a crash may lose."""
 
     def publish_live(self, event: Json) -> None:
-        """Tell followers of what no step stands for, behind the steps that were added before it."""
+        """Send followers an event that no step records, after the events of the steps added before
+        it.
+        """
 
 
 class RunHistory(Protocol):
@@ -46,16 +48,20 @@ class RunHistory(Protocol):
     async def get_input(self, run_id: str) -> Any: ...
     async def get_last(
         self, routine: str, *, statuses: Collection[Status], before: str | None = None
-    ) -> Run | None: ...
+    ) -> Run | None:
+        """Return the latest run of a routine with one of these statuses; `before` is the id of a
+        run.
+        """
+
     async def get_steps(self, run_id: str) -> list[Step]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckOutcome:
-    """What came of looking at a report."""
+    """The result of a check of a report."""
 
     passed: bool | None
-    """None: it could not be looked at, which another report does not change."""
+    """None: the check could not be made, and another report would not change that."""
     text: str
     """Why it did not pass, as the model and people read it; else `PASS`."""
     usage: Usage = field(default_factory=Usage)

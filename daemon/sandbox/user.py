@@ -28,7 +28,7 @@ def find_program_user(workspace: Path) -> User | None:
         return None
     try:
         status = workspace.stat()
-    except FileNotFoundError:
+    except OSError:  # it is not there yet, or nothing can be there
         status = None
     if status and status.st_uid != 0:
         return User(uid=status.st_uid, gid=status.st_gid or status.st_uid)

@@ -181,7 +181,7 @@ class RoutineEngine:
             await self._triggers.start_on_start()
             await self._triggers.start_first_runs(ledger.routines)
             # From here on ends are queued; those before are found by start_after_missed_ends.
-            self._journal.runs.when_ended = self._note_ended_run
+            self._journal.runs.on_ended = self._note_ended_run
             await self._triggers.start_after_missed_ends(ledger.schedules)
             await self._pacing.start_due(self._pacing.routines)
         self._triggers.watch()

@@ -441,7 +441,7 @@ class RunSupervisor:
 
     async def follow_up(self, run: Run) -> None:
         """Count the failure or success of a routine, and answer messages that its run did not
-        read; what starts after it is started by `RunRepository.when_ended`.
+        read; what starts after it is started by `RunRepository.on_ended`.
         """
         await self.engine.record_end(run)
         await self.conversations.answer_late_messages(run)

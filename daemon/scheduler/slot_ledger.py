@@ -730,15 +730,17 @@ class SlotLedger:
 
     async def _read_states(self) -> None:
         states = await self._journal.routines.get_states()
-        self.states = {name: states[name] for name in self._schedule_keys}
+        # Another daemon of the cluster may have renamed a routine. This one learns of that by its
+        # next reload; until then the state counts that it has read last.
+        self.states = {name: states.get(name, self.states[name]) for name in self._schedule_keys}
 
     # --- routines that keep failing
 
     async def record_end(self, run: Run) -> None:
         """Count a failed run: its routine backs off for longer and longer, and is paused at last.
 
-        Takes the lock itself, and only for a failure: runs that end well do not wait for each
-        other.
+        Takes the lock itself, and only for a run that has not succeeded: those that have do not
+        wait for each other.
         """
         if self.record_success(run):
             return

@@ -109,7 +109,7 @@ class ApprovalRepository(Repository):
             return parked_run
 
         parked_run = await self._db.write(work, durable=True)
-        self._runs.release(run)
+        self._runs.forget_claim(run)
         return parked_run
 
     async def answer(

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daemon.errors import DatabaseAway, Refused
 from daemon.store.connection import open_reader, open_writer
 from daemon.store.database import MIGRATIONS
+from daemon.store.readable import explain_read_error, require_database_file
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-    from daemon.store.connection import Connection
+    from daemon.store.connection import Connection, SqliteConnection
 
 
 class Snapshot(NamedTuple):
@@ -30,15 +31,27 @@ class Snapshot(NamedTuple):
 def read_snapshot(path: Path, url: str) -> Iterator[Snapshot]:
     """Open the server's database of `url`, or SQLite's file at `path` for an empty URL, to read it
     as it is at one moment.
+
+    Raises ConfigError if the file is not there or cannot be read.
     """
     from daemon.store.queries.session import open_session
 
     with (
-        _server(url) if url else closing(open_reader(path)) as connection,
+        _server(url) if url else _open_file(path) as connection,
         open_session(connection.engine) as session,
     ):
         session.connection()  # begins the transaction
         yield Snapshot(session, connection)
+
+
+@contextmanager
+def _open_file(path: Path) -> Iterator[SqliteConnection]:
+    require_database_file(path, "there is no history to export")
+    try:
+        with closing(open_reader(path)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise explain_read_error(path, error) from None
 
 
 @contextmanager

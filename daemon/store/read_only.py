@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from daemon.errors import ConfigError, Fault
 from daemon.store.connection import open_reader
 from daemon.store.database import Database, Query, Work, run_in_session
 from daemon.store.journal import Journal
 from daemon.store.opening import refuse_without_extra
+from daemon.store.readable import explain_read_error, require_database_file
 
 T = TypeVar("T")
 
@@ -35,17 +35,8 @@ class ReadOnlyDatabase(Database):
         try:
             with closing(open_reader(self.path)) as connection:
                 return work(connection)
-        except sqlite3.OperationalError as error:
-            # SQLITE_ERROR: a table or column is missing
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
-                raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
-            hint = "start agentd once, which brings it up to date"
-            problem = "was written by another version of agentd"
-            raise ConfigError(
-                Fault(file=str(self.path), key="", found="", problem=problem, hint=hint)
-            ) from None
         except sqlite3.Error as error:
-            raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
+            raise explain_read_error(self.path, error) from None
 
 
 def open_journal_read_only(state: Path, url: str = "") -> Journal:
@@ -67,11 +58,5 @@ def open_database_read_only(state: Path, url: str = "") -> Database:
         from daemon.store.postgres.read_only import ReadOnlyPostgresDatabase
 
         return ReadOnlyPostgresDatabase(url, path)
-    if not path.is_file():
-        raise ConfigError(_unreadable(path, "is not there: no run has been recorded"))
+    require_database_file(path, "no run has been recorded")
     return ReadOnlyDatabase(path)
-
-
-def _unreadable(path: Path, problem: str) -> Fault:
-    hint = "name the daemon's state folder with --state, as the user it runs as"
-    return Fault(file=str(path), key="", found="", problem=problem, hint=hint)

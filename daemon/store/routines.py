@@ -48,7 +48,7 @@ class RoutineState:
     paused_why: str | None = None
     """Why the daemon paused the routine; None where a person did."""
     failures_reset: datetime | None = None
-    """When a person last resumed the routine: failures before that count no more."""
+    """When a pause last ended, by a person or by itself: failures before that count no more."""
 
     def is_paused(self, now: datetime) -> bool:
         """Return whether the pause holds at this moment."""

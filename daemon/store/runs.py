@@ -104,9 +104,9 @@ _CHILDREN = (
     "WHERE status IN ('queued', 'running', 'waiting')"
     " AND id IN (SELECT run_id FROM slot WHERE routine = ? AND event >= ? AND event < ?)"
 )
+_BY_MESSAGE = "WHERE id = (SELECT run_id FROM told WHERE event = ? ORDER BY id LIMIT 1)"
 # The runs that have not ended, by the index of the status. Their ids come from a query of its own:
 # by the statistics of a year SQLite would read all runs there ever were, in the order of their ids.
-_BY_MESSAGE = "WHERE id = (SELECT run_id FROM told WHERE event = ? ORDER BY id LIMIT 1)"
 _ACTIVE_ONLY = "WHERE id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
 _ACTIVE = f"{_ACTIVE_ONLY} AND (CAST(? AS TEXT) IS NULL OR routine = ?) ORDER BY id"
 _ACTIVE_IDS = f"SELECT routine, id FROM run {_ACTIVE_ONLY} ORDER BY id"
@@ -147,7 +147,7 @@ class RunRepository(Repository):
         self._in_turn = in_turn
         self.lease = lease
         self._lease_microseconds = lease // MICROSECOND
-        self.when_ended: Callable[[Run], None] = lambda run: None
+        self.on_ended: Callable[[Run], None] = lambda run: None
         """Called with each run that ended, after the commit; a missed call can be made up from the
         journal.
         """
@@ -267,7 +267,7 @@ class RunRepository(Repository):
         if error is None:
             self._lazy_claims.pop(run.id, None)
         elif isinstance(error, Fenced):
-            self.release(run)
+            self.forget_claim(run)
 
     async def confirm_claim(self, run: Run) -> None:
         """Wait until the claim of a run is committed. Raises Fenced or StoreFull if it was not."""
@@ -435,9 +435,9 @@ class RunRepository(Repository):
             return final
 
         final = await self._db.write(work, durable=True)
-        self.release(run)
+        self.forget_claim(run)
         self._cache_success(final)
-        self.when_ended(final)
+        self.on_ended(final)
         return final
 
     def _cache_success(self, run: Run) -> None:
@@ -497,10 +497,10 @@ class RunRepository(Repository):
             )
 
         suspended_run = await self._db.write(work)
-        self.release(run)
+        self.forget_claim(run)
         return suspended_run
 
-    def release(self, run: Run) -> None:
+    def forget_claim(self, run: Run) -> None:
         """Forget the claim of a run that was released in the journal.
 
         A later claim of the same run, with another fence, is left alone.
@@ -554,7 +554,7 @@ class RunRepository(Repository):
 
         run = await self._db.write(work, durable=True)
         if run.status.has_ended:
-            self.when_ended(run)
+            self.on_ended(run)
         return run
 
     # --- reading runs

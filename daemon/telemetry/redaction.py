@@ -193,7 +193,10 @@ class Secrets:
         """Add the secrets in an address; with `whole` the address itself is secret, as whoever has
         it can send there.
         """
-        if whole and _URL.sub(r"\g<path>\g<query>\g<account>", url).strip("/"):
+        match = _match_address(url)
+        if whole and (
+            match is None or any((match["path"].strip("/"), match["query"], match["account"]))
+        ):
             self.add(url)
         for part in parts_of_address(url):
             # `?key=monitoring&code=production` is about a name; a long word may be a token all the
@@ -289,6 +292,13 @@ _URL = re.compile(
     r"(?:#(?P<fragment>.*))?$",
     re.DOTALL,
 )
+# As `delivery/channels/mail_url.py` reads an account: a `#` begins no fragment there, and all up to
+# the last `@` before the path is the account.
+_MAIL_URL = re.compile(
+    r"^(?P<scheme>(?i:mailtos?))://(?:(?P<account>[^/?]*)@)?(?P<host>[^/?@]*)(?P<path>[^?]*)"
+    r"(?:\?(?P<query>.*))?$",
+    re.DOTALL,
+)
 # Where these schemes lead is a host, and who has an account there is a user; with others either may
 # be a token.
 _SCHEMES_WITH_HOST = re.compile(
@@ -348,8 +358,13 @@ def has_ordinary_password(url: str) -> bool:
     )
 
 
+def _match_address(url: str) -> re.Match[str] | None:
+    """Return the parts of an address; None if it is none."""
+    return _MAIL_URL.match(url) or _URL.match(url)
+
+
 def _parts_as_written(url: str) -> Iterator[AddressPart]:
-    match = _URL.match(url)
+    match = _match_address(url)
     if match is None:
         return
     account, host, path = match["account"], match["host"], match["path"]
@@ -379,7 +394,7 @@ def _parts_as_written(url: str) -> Iterator[AddressPart]:
         and looks_random(host)
     ):
         yield AddressPart("token", host)
-    for segment in (*path.split("/"), match["fragment"] or ""):
+    for segment in (*path.split("/"), match.groupdict().get("fragment") or ""):
         if "." in segment.rpartition("@")[2] and "@" in segment:
             continue  # a mail address
         for word in segment.split("@"):

@@ -364,11 +364,14 @@ class FunctionRegistry:
             definition.signature.schema  # noqa: B018
 
     def adopt(self, other_registry: FunctionRegistry) -> None:
-        """Take over the functions of another registry; ValueError for a name that is taken."""
-        for definition in other_registry._functions.values():
-            if definition.name in self._functions:
-                raise ValueError(f"there is already a tool called {definition.name}")
-            self._functions[definition.name] = definition
+        """Take over the functions of another registry.
+
+        Raises ValueError for a name that is taken; nothing is changed then.
+        """
+        for name in other_registry._functions:
+            if name in self._functions:
+                raise ValueError(f"there is already a tool called {name}")
+        self._functions.update(other_registry._functions)
         self._lists.clear()
 
     def replace(self, old_registry: FunctionRegistry, new_registry: FunctionRegistry) -> None:

@@ -25,12 +25,30 @@ class Invoice(BaseModel):
         '```json\n{"number": "A1", "total": 9.5}\n```',
         'Here it is:\n```\n{"number": "A1", "total": 9.5}\n```\nAnything else?',
         'Sure! {"number": "A1", "total": 9.5} — that is all {really}.',
+        'As said in [1] and {there}: {"number": "A1", "total": 9.5}, of [2].',
     ],
 )
 async def test_json_answer_is_read_from_any_wrapping(make, answer):
     agent = make(answer)
     assert await agent.extract("Invoice A1 over 9.50", Invoice) == Invoice(number="A1", total=9.5)
     assert agent.history == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"number": "A1", "parts": [{"number": "B2", "total": 1}], "total": ',
+        '{"parts": [{"number": "B2", "total": 1}],, "total": 2}',
+        '{"parts": {"number": "B2", "total": 1}, "total": "2',
+    ],
+)
+def test_of_an_invalid_json_value_no_part_is_taken(answer):
+    assert json_of(f"See [1]: {answer}") == answer.strip()
+
+
+@pytest.mark.parametrize("answer", ["[" * 100_000, f"[{'1' * 5_000}]"])
+def test_json_that_python_does_not_decode_is_left_to_the_check(answer):
+    assert json_of(f"So: {answer}") == answer
 
 
 async def test_an_invalid_json_answer_is_repaired_once_with_its_faults(make):

@@ -297,3 +297,18 @@ async def test_the_openapi_document_names_the_headers_of_a_change(daemon):
     assert names == {("name", "path"), ("If-Match", "header"), ("If-None-Match", "header")}
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["text"]
+
+
+async def test_the_openapi_document_says_where_a_body_must_be_sent(daemon):
+    paths = (await ask(daemon.socket, "GET", "/v1/openapi.json")).json["paths"]
+    bodies = [
+        operation["requestBody"]
+        for item in paths.values()
+        for operation in item.values()
+        if "requestBody" in operation
+    ]
+    assert {body["required"] for body in bodies} == {True, False}
+    for body in bodies:
+        must_be_sent = body["content"]["application/json"]["schema"]["required"]
+        assert body["required"] == bool(must_be_sent)
+    assert paths["/v1/routines/{name}/rename"]["post"]["requestBody"]["required"]

@@ -80,6 +80,36 @@ def test_a_routine_with_all_three_dangerous_rights_is_named(
     assert trifecta.endswith("('http_request',)")
 
 
+MADE_BY_M = {"origin": {"routine": "m", "run": "01"}}
+MAKER_OPTED = '[routine.m]\ntainted_tools = ["http_request"]\n'
+
+
+def test_a_routine_that_an_agent_made_is_judged_by_the_section_of_its_maker(
+    tmp_path: Path,
+) -> None:
+    definition = agent("file_read", "http_request", **MADE_BY_M)
+    assert rights_of(tmp_path, RULES + OPTED, definition) == []
+    (tmp_path / "policy.toml").write_text(RULES + MAKER_OPTED)
+    policy = Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "ws")
+    (trifecta,) = find_trifectas({"r": definition}, policy)
+    assert (trifecta.routine, trifecta.acts) == ("m/r", ("http_request",))
+    rows = {row.name: row for row in judge(Survey(trifectas=(trifecta,)))}
+    assert "[routine.m] tainted_tools" in rows["routine m/r"].fix
+
+
+def test_a_tool_outside_the_section_of_the_maker_is_no_right(tmp_path: Path) -> None:
+    narrowed = MAKER_OPTED + 'tools = ["http_request"]\n'
+    assert rights_of(tmp_path, RULES + narrowed, agent("*", **MADE_BY_M)) == []
+
+
+def test_a_pattern_gives_no_right_to_a_tool_that_must_be_named(tmp_path: Path) -> None:
+    policy = RULES + '[[rule]]\ntool = "routine"\neffect = "allow"\n'
+    tools = ("file_read", "routine")
+    star, named = (f'[routine.r]\ntainted_tools = ["{word}"]\n' for word in ("*", "routine"))
+    assert rights_of(tmp_path, policy + star, agent(*tools)) == []
+    assert len(rights_of(tmp_path, policy + named, agent(*tools))) == 1
+
+
 def test_doctor_names_the_right_to_remove(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(RULES + OPTED)
     policy = Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "ws")

@@ -259,6 +259,26 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
         assert [line for line in stream.getvalue().split("\n") if display_width(line) > width] == []
 
 
+def test_sentences_of_a_table_go_on_in_the_next_line_and_paths_stay_whole(
+    terminal: Terminal,
+) -> None:
+    out = OutputStream(terminal, {"NO_COLOR": "1"})  # 80 columns
+    path = f"/srv/{'a' * 80}/mail.url"
+    rows = [
+        ("fail", "target mail", f"mail: no such file: {path} " + "word " * 20),
+        ("ok", "x", "y"),
+    ]
+    out.write_table(["", "CHECK", "FOUND"], rows, wraps=True)
+    assert terminal.getvalue().splitlines() == [
+        "   CHECK        FOUND",
+        "✗  target mail  mail: no such file:",
+        f"{' ' * 16}{path}",
+        f"{' ' * 16}{'word ' * 12}word",
+        f"{' ' * 16}{'word ' * 6}word",
+        "✓  x            y",
+    ]
+
+
 def test_in_very_narrow_tables_cells_stand_below_each_other(
     terminal: Terminal,
 ) -> None:

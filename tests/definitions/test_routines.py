@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,12 +24,13 @@ from daemon.definitions.routines.folder import (
     diff,
     load_folder,
     load_routine,
+    write_new,
 )
 from daemon.definitions.routines.routine import Deliver, Routine, RoutineDefinition, Trigger
 from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.schedule import Schedule
 from daemon.delivery.targets import KINDS as TARGETS
-from daemon.errors import ConfigError, Fault
+from daemon.errors import ConfigError, Fault, Refused
 from daemon.models import Status
 from tests.definitions import without_place
 from tests.properties import scaled_settings
@@ -537,6 +539,19 @@ def test_fault_of_a_file_with_an_unprintable_name_is_reported(tmp_path: Path) ->
     ((name, error),) = load_folder(tmp_path).faults.items()
     assert name.isprintable()
     assert str(error).splitlines()[0].encode()
+
+
+def test_a_routine_file_that_the_disk_refuses_can_be_written_later(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(Refused, match=r"daily\.toml cannot be written: File too large"):
+            write_new(tmp_path / "daily.toml", MORNING)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+    write_new(tmp_path / "daily.toml", MORNING)
+    assert [file.name for file in tmp_path.iterdir()] == ["daily.toml"]
 
 
 def test_a_file_in_place_of_the_routines_folder_is_one_fault(tmp_path: Path) -> None:

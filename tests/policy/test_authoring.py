@@ -367,6 +367,30 @@ def test_a_routine_that_an_agent_made_is_not_observed_by_itself(harness: PolicyH
     assert (harness.folder / "policy.toml").read_text() == POLICY
 
 
+def test_policy_check_notes_all_three_dangerous_rights_also_of_what_an_agent_made(
+    harness: PolicyHarness,
+) -> None:
+    text = """
+description = "x"
+[trigger]
+every = "1h"
+[run]
+mode = "agent"
+prompt = "go"
+tools = ["shell", "file_write"]
+"""
+    (harness.folder / "routines" / "daily.toml").write_text(text)
+    folder = harness.state / AGENT_FOLDER
+    folder.mkdir(parents=True)
+    (folder / "child.toml").write_text(f'{text}[origin]\nroutine = "daily"\nrun = "01"\n')
+    opted = '[routine.daily]\ntainted_tools = ["file_write"]\n'
+    (harness.folder / "policy.toml").write_text(POLICY + opted)
+    code, out, _ = harness.policy("check")
+    assert code == 0
+    assert "note: [routine.daily]: it reads what strangers may have written" in out
+    assert "note: [routine.daily]: child, which a run of it made, reads what strangers" in out
+
+
 def test_suggest_shows_rules_for_what_an_observed_routine_was_denied_and_writes_what_was_shown(
     harness: PolicyHarness,
 ) -> None:

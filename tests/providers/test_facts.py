@@ -73,3 +73,10 @@ def test_scalars_lists_and_none_are_rendered_as_text():
         "nothing",
         "3",
     ]
+
+
+def test_empty_lines_of_a_program_are_no_items():
+    assert lay_out(["", "Mend the gate", "", "It was open.", " "]) == (
+        "- Mend the gate\n- It was open."
+    )
+    assert lay_out({"garden": ["", ""]}) == "### Garden\n\nnone"

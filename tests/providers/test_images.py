@@ -5,11 +5,12 @@ not.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import pytest
 
 from daemon.models import Image, LLMMessage
-from daemon.providers.wire.images import parse_image
+from daemon.providers.wire.images import MAX_BYTES, MAX_EDGE, parse_image, to_base64
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import Opener, Talk, user
 
@@ -46,8 +47,44 @@ def test_file_that_is_no_image_is_refused(data: bytes) -> None:
 
 
 def test_a_too_large_picture_is_refused_with_the_limit() -> None:
-    with pytest.raises(ValueError, match=r"has 6.0 MB; vendors take 5 MB"):
+    with pytest.raises(ValueError, match=r"has 6.0 MB; vendors take 3.9 MB"):
         parse_image(PNG.ljust(6_000_000, b"\0"))
+
+
+def test_the_largest_picture_has_no_more_base64_than_vendors_take() -> None:
+    image = parse_image(PNG.ljust(MAX_BYTES, b"\0"))
+    assert len(to_base64(image)) == 5 * 2**20
+
+
+def _webp(kind: bytes, data: bytes) -> bytes:
+    return b"RIFF\0\0\0\0WEBP" + kind + len(data).to_bytes(4, "little") + data
+
+
+def _lossy_webp(width: int, height: int) -> bytes:
+    # a scale of 1 in the upper two bits, which says nothing of the size
+    size = b"".join((edge | 0x4000).to_bytes(2, "little") for edge in (width, height))
+    return _webp(b"VP8 ", b"\x30\1\0\x9d\1\x2a" + size)
+
+
+def _lossless_webp(width: int, height: int) -> bytes:
+    size = width - 1 | height - 1 << 14
+    return _webp(b"VP8L", b"\x2f" + size.to_bytes(4, "little"))
+
+
+def _extended_webp(width: int, height: int) -> bytes:
+    size = b"".join((edge - 1).to_bytes(3, "little") for edge in (width, height))
+    return _webp(b"VP8X", b"\0\0\0\0" + size)
+
+
+@pytest.mark.parametrize("webp", [_lossy_webp, _lossless_webp, _extended_webp])
+def test_a_webp_picture_with_too_long_an_edge_is_refused(
+    webp: Callable[[int, int], bytes],
+) -> None:
+    parse_image(webp(MAX_EDGE, MAX_EDGE))
+    with pytest.raises(ValueError, match="has 8001 x 16 pixels"):
+        parse_image(webp(8001, 16))
+    with pytest.raises(ValueError, match="has 16 x 8001 pixels"):
+        parse_image(webp(16, 8001))
 
 
 SEEING = ("openai responses", "openai chat", "claude opus", "minimax")

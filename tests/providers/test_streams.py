@@ -232,9 +232,10 @@ def test_stream_events_are_parsed_at_any_byte_boundary(
     assert [*events, *reader.finish()] == [Event(name, data) for name, data in EVENTS]
 
 
-def test_a_last_stream_event_without_an_empty_line_is_read() -> None:
+@pytest.mark.parametrize("line_end", [b"", b"\n", b"\r", b"\r\n"])
+def test_a_last_stream_event_without_an_empty_line_is_read(line_end: bytes) -> None:
     reader = EventStreamParser()
-    assert list(reader.feed(b"data: last")) == []
+    assert list(reader.feed(b"data: last" + line_end)) == []
     assert list(reader.finish()) == [Event("message", "last")]
 
 

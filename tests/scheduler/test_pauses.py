@@ -73,6 +73,17 @@ async def test_a_slot_at_the_moment_the_pause_ends_is_still_paused(harness: Engi
     assert await harness.rows() == ["01 08:30 to 01 09:00, 2 skipped paused", "01 09:30 ran"]
 
 
+async def test_a_pause_of_another_daemon_is_read_though_it_renamed_a_routine(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine(trigger=HALF_HOURLY), routine("old", trigger=HALF_HOURLY))
+    await harness.journal.routines.rename("old", "new")
+    await harness.journal.routines.pause("daily")
+    await harness.engine.refresh_states()
+    assert harness.engine.states["daily"].paused
+    assert not harness.engine.states["old"].paused
+
+
 async def test_a_pause_can_be_made_longer_and_cut_short(harness: EngineHarness) -> None:
     await harness.boot(routine(trigger=HALF_HOURLY))
     await harness.engine.pause("daily", until=at("01 08:45"))

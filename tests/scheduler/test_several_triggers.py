@@ -167,7 +167,7 @@ async def test_an_end_that_came_during_a_downtime_counts_by_its_own_trigger(
     await harness.boot(*parents)
     runs = [await harness.engine.run_now(name) for name in ("backup", "sync")]
     await harness.boot(*parents, follower)
-    harness.journal.runs.when_ended = lambda _run: None  # as if the daemon were down
+    harness.journal.runs.on_ended = lambda _run: None  # as if the daemon were down
     for run in runs:
         await harness.end(run)
     await harness.boot(*parents, follower)

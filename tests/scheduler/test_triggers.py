@@ -357,7 +357,7 @@ async def test_kill_9_between_two_chained_runs_loses_no_run(
 ) -> None:
     await harness.boot(BACKUP, after("report", "backup"))
     run = await harness.engine.run_now("backup")
-    harness.journal.runs.when_ended = lambda run: None  # the process dies before it could hear
+    harness.journal.runs.on_ended = lambda run: None  # the process dies before it could hear
     await harness.end(run)
     await harness.crash()
     await harness.reach("01 09:00")

@@ -107,7 +107,7 @@ async def test_a_skipped_event_has_one_row_and_starts_no_later_run(
 
 async def test_an_ended_run_is_announced_right_after_its_commit(ledger: Ledger) -> None:
     announcements: list[tuple[str, Status]] = []
-    ledger.journal.runs.when_ended = lambda run: announcements.append((run.id, run.status))
+    ledger.journal.runs.on_ended = lambda run: announcements.append((run.id, run.status))
     ended_run = await end_run(ledger)
     waiting_run, running_run = await ledger.queue_run("backup"), await ledger.start_run("sync")
     await ledger.journal.runs.request_cancel(waiting_run.id)

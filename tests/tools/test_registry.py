@@ -359,6 +359,17 @@ def test_read_only_function_is_repeatable(registry: FunctionRegistry) -> None:
     assert not registry.has_function("c")
 
 
+def test_a_registry_takes_over_all_functions_of_another_or_none(
+    registry: FunctionRegistry,
+) -> None:
+    other_registry, names = FunctionRegistry(), registry.names()
+    for name in ("new", "file_read"):
+        other_registry.register(name, "", lambda: None)
+    with pytest.raises(ValueError, match="already a tool called file_read"):
+        registry.adopt(other_registry)
+    assert registry.names() == names
+
+
 def test_nearest_function_name_is_suggested(registry: FunctionRegistry) -> None:
     assert registry.nearest("file_raed") == "file_read"
     assert registry.nearest("zzz") is None

@@ -109,6 +109,20 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     log_filter = LogFilter(
         routine=options.routine, run=options.run, level=options.level, since=since
     )
+    try:
+        return _show(options, file, log_filter)
+    except OSError as error:
+        if error.filename is None:  # a closed pipe
+            raise
+        sys.stderr.write(
+            f"agentctl: {os.fsdecode(error.filename)} cannot be read: {error.strerror}; name the "
+            "daemon's state folder with --state, as the user it runs as\n"
+        )
+        return 5
+
+
+def _show(options: argparse.Namespace, file: Path, log_filter: LogFilter) -> int:
+    """Show the records that pass the filter; return the exit code. Raises OSError."""
     if not file.exists() and not options.follow:
         sys.stderr.write(
             f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another "
@@ -118,7 +132,7 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
         return 4
     show = _print_raw if options.json else _make_printer(sys.stdout)
     number = options.lines
-    if number is None and not since:
+    if number is None and not log_filter.since:
         number = DEFAULT_LINES
     if not options.follow:
         records = last_records(_lines_newest_first(file), log_filter, number)

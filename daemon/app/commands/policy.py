@@ -16,7 +16,7 @@ from typing import Any
 from daemon.app.commands.logs import parse_since
 from daemon.app.commands.policy_files import PolicyFiles
 from daemon.app.policy import explain_private_host, private_host_notes
-from daemon.app.trifecta import find_trifectas
+from daemon.app.trifecta import Trifecta, find_trifectas
 from daemon.cli.progress_bar import make_progress_bar, track
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.words import display
@@ -69,11 +69,17 @@ def _trifecta_notes(policy: Policy, routines: Iterable[Routine]) -> list[str]:
     still change or send something.
     """
     return [
-        f"[routine.{trifecta.routine}]: it reads what strangers may have written, sees what is "
-        f"private, and may then still use {', '.join(trifecta.acts)}: a text that gives it orders "
-        "could send that away or change something"
+        f"[routine.{trifecta.section}]: {_subject_of(trifecta)} reads what strangers may have "
+        f"written, sees what is private, and may then still use {', '.join(trifecta.acts)}: a text "
+        "that gives it orders could send that away or change something"
         for trifecta in find_trifectas({routine.name: routine for routine in routines}, policy)
     ]
+
+
+def _subject_of(trifecta: Trifecta) -> str:
+    """Return what a note on a section calls the routine: `it` if the section is its own."""
+    _, _, made_name = trifecta.routine.partition("/")
+    return f"{made_name}, which a run of it made," if made_name else "it"
 
 
 def explain_call(files: PolicyFiles, options: Namespace) -> int:

@@ -94,14 +94,17 @@ class PolicyFiles:
             raise Refused(f"{display(file)} cannot be written: {error.strerror}") from None
 
     def load_routines(self) -> list[Routine]:
-        """Return the routines that have no fault."""
-        from daemon.definitions.routines.folder import load_folder
+        """Return the routines that have no fault, with those that agents made."""
+        from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder
         from daemon.errors import ConfigError
 
         try:
-            return list(load_folder(self.config.routines_path).routines.values())
+            contents = load_folder(
+                self.config.routines_path, agent_folder=self.state / AGENT_FOLDER
+            )
         except ConfigError:
             return []  # `validate` says what is wrong with them
+        return list(contents.routines.values())
 
     def print_result(self, value: Json, text: str) -> None:
         """Print `value` as JSON, or `text` for people."""

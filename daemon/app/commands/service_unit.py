@@ -74,7 +74,7 @@ def plan_unit(
         notes = _system_notes(config)
     else:
         unit = home / ".config/systemd/user/agentd.service"
-        folders, notes = (home / ".local/state/agentd",), _linger_notes(user or _own_name(home))
+        folders, notes = (home / ".local/state/agentd",), _linger_notes(user or own_name(home))
     systemctl = ("systemctl",) if system else ("systemctl", "--user")
     commands = ((*systemctl, "daemon-reload"), (*systemctl, "enable", "--now", "agentd.service"))
     return UnitPlan(
@@ -92,7 +92,7 @@ def _system_notes(config: Path) -> tuple[str, ...]:
     return (note, "routines in /etc/agentd")
 
 
-def _own_name(home: Path) -> str:
+def own_name(home: Path) -> str:
     """Return the name of this user; without an account, that of the home folder."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name

@@ -72,6 +72,8 @@ class Survey:
     trifectas: tuple[Trifecta, ...] = ()
     providers: tuple[ProviderFacts, ...] = ()
     state: Path = Path("state")
+    state_problem: str = ""
+    """Why nothing in the folder can be read, in the words of the system."""
     state_mode: int | None = None
     """None if the folder is not there yet."""
     group: bool = False
@@ -182,7 +184,7 @@ def check_trifectas(survey: Survey) -> Iterator[Check]:
         )
         text = "; ".join(f"{ability}: {', '.join(tools)}" for ability, tools in parts)
         fix = (
-            f"take {' or '.join(trifecta.acts)} out of [routine.{trifecta.routine}] tainted_tools, "
+            f"take {' or '.join(trifecta.acts)} out of [routine.{trifecta.section}] tainted_tools, "
             "so that a person is asked; or read in one routine and act in another"
         )
         yield Check(
@@ -289,6 +291,10 @@ def check_state(survey: Survey) -> Iterator[Check]:
             "database with them"
         )
         yield Check(name="state", state="fail", found=f"{text} on {survey.filesystem}", fix=fix)
+    elif survey.state_problem:
+        fix = "name a folder of your own with --state, or run it as the user that agentd runs as"
+        found = f"{text} cannot be used: {survey.state_problem}"
+        yield Check(name="state", state="fail", found=found, fix=fix)
     elif survey.state_mode is None:
         yield Check(name="state", state="ok", found=f"{text} (made at the first start)")
     elif survey.state_owner != survey.uid:

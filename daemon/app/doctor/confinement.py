@@ -45,10 +45,12 @@ def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
     user = find_program_user(workspace)
     with TemporaryDirectory(prefix="agentd-doctor-") as temporary_folder:
         os.chmod(temporary_folder, 0o711)  # noqa: PTH101, S103  # the user of tools must get through it
-        folder = state if os.access(state, os.W_OK) else Path(temporary_folder)
+        is_usable = os.access(f"{state}/.", os.W_OK | os.X_OK)
+        folder = state if is_usable else Path(temporary_folder)
         with ThreadPoolExecutor(1) as thread:  # the caller may be in an event loop
             sandbox = thread.submit(asyncio.run, choose_sandbox("prefer", folder, user)).result()
-    blocked_folder = find_blocked_folder(workspace, user) if user and workspace.exists() else None
+    has_workspace = os.path.exists(workspace)  # noqa: PTH110  a Path raises PermissionError
+    blocked_folder = find_blocked_folder(workspace, user) if user and has_workspace else None
     return Confinement(mode=mode, sandbox=sandbox, fix=_namespace_fix(), blocked=blocked_folder)
 
 

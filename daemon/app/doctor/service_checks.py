@@ -10,10 +10,11 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from daemon.app.commands.service_unit import own_name
 from daemon.app.doctor import database_server
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.database_file import (
@@ -34,6 +35,17 @@ if TYPE_CHECKING:
 FEW_FILES = 1024
 
 
+class TargetSurvey(NamedTuple):
+    """What was found out about a target or a chat."""
+
+    name: str
+    kind: str
+    fault: str = ""
+    """Why no report arrives there; empty if nothing is in the way."""
+    fix: str = ""
+    """How to mend the fault, where that is known."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceSurvey:
     """What was found out about the service."""
@@ -52,8 +64,7 @@ class ServiceSurvey:
     user: str = ""
     open_files: int = 65536
     """How many files a process may hold open."""
-    targets: tuple[tuple[str, str, str], ...] = ()
-    """Name, kind and fault of each target; the fault is empty if there is none."""
+    targets: tuple[TargetSurvey, ...] = ()
     secrets: Mapping[str, int] = field(default_factory=dict)
     """How many passwords and tokens are in the addresses of the config, by kind."""
     ordinary_passwords: tuple[str, ...] = ()
@@ -90,7 +101,7 @@ def survey_service(
         if exec_start := re.search(r'^ExecStart=("[^"]+"|\S+)', text, re.MULTILINE):
             command = exec_start[1].strip('"').replace("%h", str(home))
     urls = _target_urls(config, env) if config else {}
-    user = env.get("USER") or home.name
+    user = own_name(home)
     return ServiceSurvey(
         systemd=(root / "run/systemd/system").is_dir(),
         unit=unit,
@@ -114,10 +125,10 @@ def _max_open_files() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, kind, fault) of each target; the fault is empty if there is none."""
+def _targets(config: Config, env: Mapping[str, str]) -> Iterator[TargetSurvey]:
+    """Yield what can be found out about each target and chat."""
     for name, target in sorted(config.targets.items()):
-        fault = ""
+        fault = fix = ""
         try:
             url = config.target_url(name, env)
             config.target_secret(name, env)
@@ -125,15 +136,21 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
             if url and not fault:
                 fault = find_address_fault(target.kind, url.get_secret_value())
         except ConfigError as error:
-            fault = "; ".join(str(fault) for fault in error.faults)
-        yield name, target.kind, fault
+            fault, fix = _split_faults(error)
+        yield TargetSurvey(name, target.kind, fault, fix)
     for name, chat in sorted(config.chat.items()):
-        fault = ""
+        fault = fix = ""
         try:
             config.chat_token(name)
         except ConfigError as error:
-            fault = "; ".join(str(fault) for fault in error.faults)
-        yield name, chat.kind, fault
+            fault, fix = _split_faults(error)
+        yield TargetSurvey(name, chat.kind, fault, fix)
+
+
+def _split_faults(error: ConfigError) -> tuple[str, str]:
+    """Return what is wrong, and how to mend it."""
+    problems = (str(replace(fault, hint="")) for fault in error.faults)
+    return "; ".join(problems), "; ".join(fault.hint for fault in error.faults if fault.hint)
 
 
 def _target_urls(config: Config, env: Mapping[str, str]) -> dict[str, str]:
@@ -157,12 +174,14 @@ def check_service(service: ServiceSurvey) -> Iterator[Check]:
         yield Check(name="limits", state="warn", found=text, fix=fix)
     else:
         yield Check(name="limits", state="ok", found=f"{service.open_files} open files")
-    for name, kind, fault in service.targets:
-        if fault:
-            fix = "see [targets] in config.toml; `agentctl deliveries` shows what waits"
-            yield Check(name=f"target {name}", state="fail", found=f"{kind}: {fault}", fix=fix)
+    for target in service.targets:
+        name = f"target {target.name}"
+        if target.fault:
+            places = "see [targets] in config.toml; `agentctl deliveries` shows what waits"
+            found = f"{target.kind}: {target.fault}"
+            yield Check(name=name, state="fail", found=found, fix=target.fix or places)
         else:
-            yield Check(name=f"target {name}", state="ok", found=kind)
+            yield Check(name=name, state="ok", found=target.kind)
     if service.secrets:
         counts = ", ".join(
             pluralize(count, kind) for kind, count in sorted(service.secrets.items())

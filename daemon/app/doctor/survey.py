@@ -55,7 +55,9 @@ def survey(
     config = definitions.config
     timezone = config.timezone if config else None
     listener, pid = _who_listens(socket_path)
-    state_stat = state.stat() if state.is_dir() else None
+    state_problem = _find_problem(state)
+    state_stat = state.stat() if not state_problem and state.is_dir() else None
+    log_stat = _stat_of_file(log)
     return Survey(
         python=tuple(sys.version_info[:3]),
         executable=sys.executable,
@@ -72,6 +74,7 @@ def survey(
         trifectas=find_trifectas(definitions.routines, definitions.policy),
         providers=tuple(_providers(config, definitions.routines, env)) if config else (),
         state=state,
+        state_problem=state_problem,
         state_mode=stat.S_IMODE(state_stat.st_mode) if state_stat else None,
         group=config is not None and (config.control.group or config.hooks.group) is not None,
         state_owner=state_stat.st_uid if state_stat else os.geteuid(),
@@ -86,7 +89,7 @@ def survey(
         socket_pid=pid,
         log=log,
         log_writable=os.access(_find_existing(log), os.W_OK),
-        log_size=log.stat().st_size if log.is_file() else None,
+        log_size=log_stat.st_size if log_stat else None,
         zone=timezone or host_zone(env),
         zone_from_config=timezone is not None,
         now=datetime.now(UTC),
@@ -194,8 +197,32 @@ def _try_sandboxes(definitions: _Definitions, state: Path) -> Confinement:
 
 
 def _find_existing(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that is there."""
-    return next(folder for folder in (path, *path.parents) if folder.exists())
+    """Return the path, or the nearest folder above it that is known to be there."""
+    folders = (path, *path.parents)
+    # a Path raises PermissionError where one may not look
+    return next(folder for folder in folders if os.path.exists(folder))  # noqa: PTH110
+
+
+def _find_problem(folder: Path) -> str:
+    """Return why nothing in a folder can be read, in the words of the system; empty if it can, or
+    if the folder is not there yet.
+    """
+    try:
+        os.stat(f"{folder}/.")  # noqa: PTH116  a Path leaves out the dot
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _stat_of_file(path: Path) -> os.stat_result | None:
+    """Return the status of a file; None if there is none that one may look at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _has_fts5() -> bool:
@@ -212,15 +239,16 @@ def _has_fts5() -> bool:
 def _readable_by_others(state: Path) -> Iterator[Path]:
     for name in ("agentd.db", "agentd.db-wal", "agentd.db-shm", "logs/agentd.jsonl"):
         path = state / name
-        if path.is_file() and path.stat().st_mode & 0o077:
+        status = _stat_of_file(path)
+        if status and status.st_mode & 0o077:
             yield path
 
 
 def _newest_write(state: Path) -> datetime | None:
     times = [
-        path.stat().st_mtime
+        status.st_mtime
         for name in ("agentd.db", "agentd.db-wal")
-        if (path := state / name).is_file()
+        if (status := _stat_of_file(state / name))
     ]
     return datetime.fromtimestamp(max(times), UTC) if times else None
 

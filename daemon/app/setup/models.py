@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,8 +36,12 @@ _MAX_LINE = 160  # characters of the answer that are shown
 _QUESTION = "Say in one short sentence that you are ready to write reports."
 # Names of models that write no reports.
 _OTHER_USES = re.compile(
-    r"embed|tts|audio|image|realtime|moderation|whisper|dall-e|transcri|instruct|search|codex|"
-    r"computer-use|live|translate|rerank|guard|vision|ocr|video|sora|veo|imagen|davinci|babbage",
+    r"embed|tts|audio|image|realtime|moderation|whisper|dall-e|transcri|codex|computer-use|"
+    r"translate|rerank|guard|vision|ocr|video|sora|veo|imagen|davinci|babbage|"
+    # Many chat models have "instruct" in their names, too; these are none.
+    r"turbo-instruct|instructor|"
+    # Deep research takes tools that runs do not offer. The whole words: not "research" or "olive".
+    r"deep-research|(?<![a-z])(?:search|live)(?![a-z])",
     re.IGNORECASE,
 )
 
@@ -58,7 +63,7 @@ def format_dollars(amount: float) -> str:
     """Return an amount with two digits that say something: `$0.0065`, `$0.02`, `$1.50`."""
     if amount >= 0.1 or amount == 0:
         return f"${amount:.2f}"
-    return f"${float(f'{amount:.2g}'):f}".rstrip("0")
+    return f"${Decimal(f'{amount:.2g}'):f}"
 
 
 def provider_config(kind: str, *, model: str, base_url: str) -> ProviderConfig:

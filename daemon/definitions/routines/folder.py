@@ -328,15 +328,15 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def write_new(path: Path, text: str) -> None:
     """Write a routine file atomically. Raises Refused if the file exists or cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
         try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             os.link(temporary, path)  # unlike a rename it replaces nothing
         except FileExistsError:
             problem = (

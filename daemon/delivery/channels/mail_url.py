@@ -50,6 +50,8 @@ _MAX_TIMEOUT = 60.0  # seconds
 # By these apprise encrypts mails.
 _ENCRYPTION_KEYS = frozenset(["pgp", "wkd"])
 _SENDMAIL = "/usr/sbin/sendmail"
+# Commas and semicolons with nothing between them.
+_SEPARATORS = re.compile(r"[,;](?:\s*[,;])*")
 # A user of this machine, or an alias, as sendmail takes it in place of an address.
 _LOCAL_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
@@ -297,17 +299,22 @@ def _find_known_server(domain: str) -> dict[str, str | int] | None:
 
 def _parse_addresses(text: str, key: str, *, with_local_users: bool = False) -> tuple[Address, ...]:
     """Return the mail addresses in a list separated by commas, semicolons or spaces; with
-    `with_local_users` also users of this machine.
+    `with_local_users` also users of this machine. Raises DeliveryFailed.
     """
     if "<" not in text:
         text = ",".join(text.split())
+    # Of a list that it cannot parse, getaddresses returns a pair of empty texts, and since Python
+    # 3.13 nothing else: nobody may be left out for that. So it is given no empty entries.
+    text = _SEPARATORS.sub(",", text).strip(", ")
     addresses = []
     try:
-        for name, spec in getaddresses([text.replace(";", ",")]):
+        for name, spec in getaddresses([text] if text else []):
             if with_local_users and _LOCAL_USER.fullmatch(spec):
                 addresses.append(Address(name, username=spec))
             elif name or spec:
                 addresses.append(Address(name, addr_spec=spec))
+            else:
+                raise ValueError
     except (HeaderParseError, MessageDefect, ValueError, IndexError):
         raise make_address_error(f"{key}= has what is no mail address") from None
     return tuple(addresses)

@@ -20,7 +20,9 @@ class Event(NamedTuple):
 
 
 class EventStreamParser:
-    """Parses bytes as they arrive into events of at most `limit` bytes."""
+    """Parses bytes as they arrive into events. One of more than `limit` bytes is refused when a
+    further chunk comes.
+    """
 
     def __init__(self, limit: int = sys.maxsize) -> None:
         self._limit = limit
@@ -38,7 +40,7 @@ class EventStreamParser:
         """Yield the events that these bytes complete. The iterator must be exhausted before the
         next call.
 
-        Raises BodyTooLarge if an event without an end is larger than the limit.
+        Raises BodyTooLarge if more than `limit` bytes came before these since the last event.
         """
         self.size += len(chunk)
         self._event_size += len(chunk)
@@ -69,7 +71,8 @@ class EventStreamParser:
 
         The standard discards such an event; some servers leave the line out, and mean the event.
         """
-        for line in (b"".join(self._open_line), b""):
+        # A \r at the end is that of a line: there was no telling whether a \n follows.
+        for line in (b"".join(self._open_line).removesuffix(b"\r"), b""):
             if event := self._add_line(line):
                 yield event
 

@@ -12,7 +12,6 @@ from daemon.definitions.routines.routine import Routine
 from daemon.models import Effect
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import NAMED_ONLY_TOOLS, TOOLS
-from daemon.policy.verdicts import allows_tool
 
 # Events that bring words of strangers along.
 EVENTS = ("watch", "webhook", "after")
@@ -155,11 +154,9 @@ def allowed_tools(name: str, tools: Iterable[str], policy: Policy) -> Iterator[s
 
     Only the names of tools are looked at: a rule may still deny each call by its arguments.
     """
-    table = policy.routines.get(name)
     for tool in tools:
-        is_offered = table is None or allows_tool(table, tool)
         by_default = policy.default is not Effect.DENY and tool not in NAMED_ONLY_TOOLS
-        if is_offered and (
+        if policy.offers(tool, name) and (
             by_default
             or any(
                 rule.effect is not Effect.DENY and rule.is_for(tool, name) for rule in policy.rules

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.commands.validate import examine
+from daemon.delivery.channels.mail_url import parse_mail_address
 from daemon.telemetry.redaction import (
     MARK,
     Secrets,
@@ -100,6 +101,9 @@ def test_hosts_users_and_ordinary_words_of_an_address_are_kept(address: str, tex
         ),
         ("mailtos://ada:pa[ss]w0rd1234@example.org?to=ada@example.org", ["pa[ss]w0rd1234"]),
         ("mailtos://ada:pa/ssw0rd1234@example.org?to=ada@example.org", ["pa/ssw0rd1234"]),
+        ("mailtos://ada:Sup3r#S3cretPw9@example.org?to=ada@example.org", ["Sup3r#S3cretPw9"]),
+        ("MAILTO://ada:#Sup3r@S3cret#9@example.org/ann@example.org", ["#Sup3r@S3cret#9"]),
+        ("mailto://ada:Sup3r#S3cret/Pw9@example.org", ["Sup3r#S3cret/Pw9"]),
         (
             "mailto://monitoring:password@smtp.example.org",
             ["monitoring:password", "bW9uaXRvcmluZzpwYXNzd29yZ"],
@@ -148,6 +152,14 @@ TOKENS = st.one_of(
     ),
     st.text(alphabet=string.ascii_letters + string.digits, min_size=24, max_size=40),
 )
+
+
+@scaled_settings(200)
+@given(password=PASSWORDS.filter(lambda text: not set(text) & set("%/?:[]@ ü")))
+def test_a_password_written_plainly_in_a_mail_address_is_redacted(password: str) -> None:
+    address = f"mailtos://ada:{password}@gmail.com?to=ann@example.org"
+    assert parse_mail_address(address).password == password
+    assert redact(address, f"x {password} x") == f"x {MARK} x"
 
 
 @scaled_settings(200)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from daemon.app.doctor.database_file import DatabaseFile
-from daemon.app.doctor.service_checks import ServiceSurvey, check_service, survey_service
+from daemon.app.doctor.service_checks import (
+    ServiceSurvey,
+    TargetSurvey,
+    check_service,
+    survey_service,
+)
 from daemon.definitions.config.loading import load_config
 
 
@@ -35,10 +42,16 @@ from daemon.definitions.config.loading import load_config
         ),
         (ServiceSurvey(open_files=256), "limits", "warn", "ulimit -n"),
         (
-            ServiceSurvey(targets=(("mail", "apprise", "names no address"),)),
+            ServiceSurvey(targets=(TargetSurvey("mail", "apprise", "names no address"),)),
             "target mail",
             "fail",
             "[targets]",
+        ),
+        (
+            ServiceSurvey(targets=(TargetSurvey("mail", "mail", "no such file", "create it"),)),
+            "target mail",
+            "fail",
+            "create it",
         ),
     ],
 )
@@ -71,15 +84,17 @@ def test_doctor_changes_nothing(tmp_path: Path) -> None:
             '"B"\n'
         )
     )
-    env = {"USER": "ada", "A": "json://localhost"}
+    env = {"USER": "of another", "A": "json://localhost"}
     service = survey_service(load_config(config), state, env, root=root)
     assert (service.command, service.command_exists, service.systemd, service.lingers) == (
         "/opt/my agentd/bin/agentd", False, True, False,
     )  # fmt: skip
-    assert [(name, bool(fault)) for name, _, fault in service.targets] == [
+    assert [(target.name, bool(target.fault)) for target in service.targets] == [
         ("a", False),
         ("b", True),
     ]
+    account = pwd.getpwuid(os.geteuid()).pw_name  # whatever the environment says
+    assert service.user == account
     assert service.database.faults
     assert sorted(path.name for path in state.iterdir()) == ["agentd.db"]
 
@@ -95,6 +110,20 @@ def test_doctor_names_an_address_outside_of_the_config_to_which_nothing_can_be_p
     for name, address in (("bad", "hc.lan/ping/1"), ("good", "https://hooks.example.org/agentd")):
         (tmp_path / f"{name}.url").write_text(f"{address}\n")
         (tmp_path / f"{name}.url").chmod(0o600)
-    service = survey_service(load_config(config), tmp_path, {"USER": "ada"}, root=tmp_path)
+    service = survey_service(load_config(config), tmp_path, {}, root=tmp_path)
     problem = "its address is none of http or https with a host"
-    assert service.targets == (("bad", "ping", problem), ("good", "webhook", ""))
+    assert service.targets == (
+        TargetSurvey("bad", "ping", problem),
+        TargetSurvey("good", "webhook"),
+    )
+
+
+def test_doctor_says_how_to_make_a_missing_file_with_an_address(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[targets.mail]\nkind = "mail"\nurl_file = "mail.url"\n')
+    service = survey_service(load_config(config), tmp_path, {}, root=tmp_path)
+    (check,) = [check for check in check_service(service) if check.name == "target mail"]
+    assert check.found.endswith(f"targets.mail.url_file: no such file: {tmp_path}/mail.url")
+    assert check.fix == (
+        f"create it: (umask 077; cat > {tmp_path}/mail.url), one line, then Ctrl-D"
+    )

@@ -30,6 +30,16 @@ PRICES = {"small": 0.001, "middle": 0.01, "strong": 0.04, "dear": 0.2, "small-2"
         ([model("small"), model("middle", lifecycle="deprecated")], ["small"]),
         ([model("small"), model("middle", retires=date(2027, 1, 1))], ["small"]),
         ([model("small-embed"), model("tts-1"), model("gpt-realtime"), model("small")], ["small"]),
+        (
+            [model("gpt-3.5-turbo-instruct"), model("gemini-2.5-flash-live-001"), model("small")],
+            ["small"],
+        ),
+        ([model("gpt-4o-search-preview"), model("o3-deep-research")], []),
+        (
+            [model("kimi-k2-instruct", 2), model("Qwen3-8B-Instruct", 1)],
+            ["kimi-k2-instruct", "Qwen3-8B-Instruct"],
+        ),
+        ([model("olive-7b", 2), model("research-7b", 1)], ["olive-7b", "research-7b"]),
         ([], []),
     ],
 )
@@ -55,7 +65,14 @@ def test_the_price_of_a_report_comes_from_the_table_of_prices() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(0.0, "$0.00"), (0.0065, "$0.0065"), (0.02, "$0.02"), (0.000123, "$0.00012"), (1.5, "$1.50")],
+    [
+        (0.0, "$0.00"),
+        (0.0065, "$0.0065"),
+        (0.02, "$0.02"),
+        (0.000123, "$0.00012"),
+        (1.5, "$1.50"),
+        (4e-7, "$0.0000004"),
+    ],
 )
 def test_an_amount_has_two_digits(amount: float, text: str) -> None:
     assert format_dollars(amount) == text

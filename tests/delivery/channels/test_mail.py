@@ -465,6 +465,9 @@ async def test_a_secret_in_the_url_appears_in_no_error(delivery):
         ("mailto://ada:hunter2/x@example.org", "its port"),
         ("mailtos://ada:hunter2@example.org?mode=tls", "mode=tls is none of"),
         ("mailtos://ada:hunter2@example.org?to=ada", "to= has what is no mail address"),
+        # of such a list Python 3.13 reads nothing at all
+        ("mailtos://ada:hunter2@example.org?to=bob@x.org,c@@y", "to= has what is no mail address"),
+        ("mailtos://ada:hunter2@example.org?cc=bob@x.org,<>", "cc= has what is no mail address"),
         ("mailtos://ada:hunter2@example.org?cto=soon", "cto="),
         ("mailtos://ada:hunter2ä@example.org", "only of ASCII"),
         ("https://ada:hunter2@example.org", "begins neither with"),
@@ -477,6 +480,12 @@ def test_an_invalid_mail_url_is_refused_with_the_reason_and_without_its_secret(u
     with pytest.raises(DeliveryFailed, match=problem) as error:
         parse_mail_address(url)
     assert not error.value.retry and "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["bob@x.org,", ";bob@x.org", " bob@x.org ; ,", "<bob@x.org>, "])
+def test_a_list_of_recipients_may_begin_or_end_with_a_separator(text):
+    address = parse_mail_address(f"mailtos://ada:hunter2@example.org?to={text}")
+    assert [str(recipient) for recipient in address.recipients] == ["bob@x.org"]
 
 
 ADDRESSES = [
