@@ -101,7 +101,8 @@ class HostileWeb:
         assert task is not None
         self._connections.add(task)
         try:
-            with suppress(OSError, asyncio.IncompleteReadError):
+            # where it is cancelled it ends, too: asyncio would log that
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while await self._answer(await _read(reader), writer):
                     pass
         finally:

@@ -154,6 +154,7 @@ async def test_no_stream_is_opened_for_what_a_server_says_unasked(open_web):
         assert "GET" not in web.methods()
 
 
+@pytest.mark.slow
 async def test_an_answer_that_breaks_off_is_asked_for_again_once_a_second(open_web):
     def go_on(request):
         assert request.headers["last-event-id"] == "1"
@@ -170,6 +171,7 @@ async def test_an_answer_that_breaks_off_is_asked_for_again_once_a_second(open_w
         assert web.methods().count("GET") <= 1
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_hears_of_the_end_does_not_hold_it_up(open_web):
     async def wait_forever(_request):
         await asyncio.Event().wait()
