@@ -580,9 +580,9 @@ class StatusView(ProcessView):
     """Whether the files of routines may be written here: [ui] edit."""
     routines: RoutineCounts
     """How many routines there are, by state."""
-    counts: dict[str, Any]
+    counts: dict[str, Any] | None
     """`runs` and `deliveries` by status, how many `steps` there are, and the `bytes` of the
-    database.
+    database; null if they were not asked for.
     """
     next: list[FireView]
     """The next starts, the earliest first."""

@@ -14,12 +14,14 @@ from daemon.api.schedule import load_next_slots, reasons_for_waiting
 from daemon.api.schemas import RoutineCounts, StatusView, brief_of_run, iso, view_of_worker
 
 
-async def show_status(api: ApiContext) -> StatusView:
+async def show_status(api: ApiContext, *, counts: bool = True) -> StatusView:
     """Return the state of the daemon: where its files are, what it counts, which runs have not
     ended, and what starts next.
+
+    Without `counts` the journal is not counted, which takes the longer the more is in it.
     """
     states = {name: state_of(api, name) for name in names_of(api)}
-    counts = Counter(states.values())
+    state_counts = Counter(states.values())
     active = await api.journal.runs.find_active()
     process, settings, sandbox = api.process, api.settings, api.sandbox_detection.current
     return StatusView(
@@ -36,15 +38,15 @@ async def show_status(api: ApiContext) -> StatusView:
         version=api.version,
         edit=settings.config.ui.edit,
         routines=RoutineCounts(
-            on=counts["on"],
-            paused=counts["paused"],
-            disabled=counts["disabled"],
-            elsewhere=counts["elsewhere"],
-            held=counts["held"],
-            invalid=counts["invalid"],
+            on=state_counts["on"],
+            paused=state_counts["paused"],
+            disabled=state_counts["disabled"],
+            elsewhere=state_counts["elsewhere"],
+            held=state_counts["held"],
+            invalid=state_counts["invalid"],
             kept=sum(name in api.engine.routines for name in api.engine.faults),
         ),
-        counts=await api.journal.history.count(),
+        counts=await api.journal.history.count() if counts else None,
         next=(await load_next_slots(api, names_of(api), STARTS_SHOWN, None, None))["items"],
         active=[brief_of_run(run, None) for run in active],
         waiting=dict(api.queue.positions()),

@@ -280,7 +280,7 @@ def explain_slot(call: Call) -> dict[str, Any]:
     """Return in one sentence why a slot ran or did not."""
     path = f"/v1/routines/{quote(call.routine)}/why"
     if call.at:
-        zone = ZoneInfo(call.client.request("GET", "/v1/status")["zone"])
+        zone = ZoneInfo(call.client.request("GET", "/v1/status?counts=false")["zone"])
         try:
             at = parse_time(call.at, datetime.now(zone))
         except (ValueError, OverflowError) as error:
@@ -306,7 +306,7 @@ def show_report(call: Call) -> dict[str, Any]:
 
 def show_status(call: Call) -> dict[str, Any]:
     """Return how the daemon is: what is wrong, runs, or comes next."""
-    status = call.client.request("GET", "/v1/status")
+    status = call.client.request("GET", "/v1/status?counts=false")
     keys = ("version", "started", "zone", "provider", "sandbox", "routines", "next")
     return {
         **{name: status[name] for name in keys},

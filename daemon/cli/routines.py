@@ -36,7 +36,7 @@ def list_routines(call: Call) -> int:
     if call.json:
         return call.print_json({"items": call.request_items(path), "next": None})
     out, now = call.out, local_now()
-    status = call.client.request("GET", "/v1/status")
+    status = call.client.request("GET", "/v1/status?counts=false")
     write_waiting_runs(out, status["active"])
     routines: list[Any] = []
     for page in call.request_pages(path):

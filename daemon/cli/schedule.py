@@ -264,4 +264,4 @@ def _parse_time(call: Call, option: str, text: str, *, future: bool = False) -> 
 
 def _zone_of_config(call: Call) -> ZoneInfo:
     """Return the time zone of the daemon's config."""
-    return ZoneInfo(call.client.request("GET", "/v1/status")["zone"])
+    return ZoneInfo(call.client.request("GET", "/v1/status?counts=false")["zone"])

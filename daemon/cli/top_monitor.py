@@ -35,7 +35,7 @@ class Monitor:
         client = Client(self.socket)
         self.is_stale.clear()
         self.snapshot = {
-            "status": client.request("GET", "/v1/status"),
+            "status": client.request("GET", "/v1/status?counts=false"),
             "latest": client.request("GET", f"/v1/runs?limit={MAX_ROWS}")["items"],
             "today": client.request("GET", "/v1/days?days=1")["items"],
             "usage": client.request("GET", "/v1/usage?days=1"),

@@ -58,7 +58,7 @@ def show_editor(client: Client, *, name: str, query: Mapping[str, str]) -> tuple
 
 def show_new_routine(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show a new routine as a text to be written, which begins as a recipe or nearly empty."""
-    if not client.request("GET", "/v1/status").get("edit"):
+    if not client.request("GET", "/v1/status?counts=false").get("edit"):
         raise PageMoved("/routines")
     recipe = query.get("recipe", "")
     texts = _request_recipes(client)

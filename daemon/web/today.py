@@ -46,7 +46,7 @@ class RoutineStarts(NamedTuple):
 
 def show_today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show whether all is well, the newest report, and today and tomorrow on a time line."""
-    status = client.request("GET", "/v1/status")
+    status = client.request("GET", "/v1/status?counts=false")
     zone = ZoneInfo(status["zone"])
     now = datetime.now(zone)
     tomorrow = now.date() + timedelta(days=1)

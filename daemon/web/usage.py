@@ -20,7 +20,7 @@ DAYS = 30
 
 def show_usage(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show dollars and tokens by day and routine beside the caps, and sums by routine and model."""
-    zone = ZoneInfo(client.request("GET", "/v1/status")["zone"])
+    zone = ZoneInfo(client.request("GET", "/v1/status?counts=false")["zone"])
     amounts = client.request("GET", f"/v1/usage/days?days={DAYS}")["items"]
     usage_by_routine = client.request("GET", f"/v1/usage?by=routine&days={DAYS}")
     last_day = datetime.now(zone).date()

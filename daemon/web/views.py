@@ -44,7 +44,7 @@ class MenuEntry(NamedTuple):
 
 def show_routines(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show every routine as a card, and how each day of the last weeks went."""
-    status = client.request("GET", "/v1/status")
+    status = client.request("GET", "/v1/status?counts=false")
     last_day = datetime.now(ZoneInfo(status["zone"])).date()
     days = [last_day - timedelta(days=ago) for ago in reversed(range(HEAT_MAP_DAYS))]
     outcomes = client.request("GET", f"/v1/days?days={HEAT_MAP_DAYS}")["items"]
@@ -194,7 +194,10 @@ def show_memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Conte
 
 def show_live(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show what happens right now, in all runs."""
-    return "live.html", {"title": "Live", "active": client.request("GET", "/v1/status")["active"]}
+    return "live.html", {
+        "title": "Live",
+        "active": client.request("GET", "/v1/status?counts=false")["active"],
+    }
 
 
 MENU = (

@@ -53,6 +53,10 @@ async def test_status_shows_paths_running_runs_and_next_starts(
         "at": "2026-11-21T09:00:00.000Z",
     }
     assert status["counts"]["runs"] == {"running": 1}
+    assert await get("/v1/status?counts=false") == {**status, "counts": None}
+    refusal = await ask(harness.path, "GET", "/v1/status?counts=many")
+    assert refusal.status == 422
+    assert "true or false" in refusal.json["detail"]
 
 
 async def test_every_answer_carries_the_version(harness: ApiHarness) -> None:

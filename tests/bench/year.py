@@ -390,7 +390,7 @@ class Year:
 
 # Commands that are measured, and why one may take longer with the years.
 _COMMANDS = {
-    "list": "it asks for the status, too",
+    "list": "",
     "runs": "",
     "usage": "the calls of 30 days are added up; level from then on",
     "forecast": "",
