@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from daemon.agent.texts import say
 from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
@@ -357,6 +358,14 @@ def test_progress_says_that_and_why_a_run_was_put_off() -> None:
     RunProgress(OutputStream(screen, {})).show(event)
     until = parse_instant(event["until"])
     assert f"put off until {until:%H:%M:%S}: nobody listens" in screen.getvalue()
+
+
+def test_progress_does_not_tell_a_person_what_a_denial_tells_a_model() -> None:
+    screen = io.StringIO()
+    told = say("denied", "en", rule="default", reason="no rule allows shell", allowed="")
+    event = {"type": "tool_finished", "tool": "shell", "ok": False, "seconds": 0, "preview": told}
+    RunProgress(OutputStream(screen, {})).show(event)
+    assert screen.getvalue().endswith("    [error] denied by default: no rule allows shell.\n")
 
 
 async def test_run_of_a_routine_that_runs_follows_that_run(harness: ApiHarness) -> None:
