@@ -105,7 +105,8 @@ class RunProgress:
             from daemon.models import without_advice  # 10 ms, for denied calls alone
 
             for line in without_advice(str(event.get("preview") or "")).splitlines():
-                self._out.write_line("    " + self._out.paint(self._out.sanitize(line), RED))
+                text = self._out.sanitize(line)
+                self._out.write_prose(text, colour=RED, begin="    ", indent="    ")
         if not self._running_calls:
             self._model_start = time.monotonic()
 

@@ -22,5 +22,5 @@ def reload(call: Call) -> int:
     if restart := answer.get("restart"):
         call.err.write_line(f"restart agentd for this to count: {', '.join(restart)}")
     for fault in answer["faults"]:
-        call.err.write_line(call.err.paint(call.err.sanitize(fault["text"]), RED))
+        call.err.write_prose(call.err.sanitize(fault["text"]), colour=RED)
     return NOT_SUCCEEDED if answer["faults"] else DONE

@@ -772,6 +772,19 @@ async def test_tables_fit_the_terminal(harness: ApiHarness, columns: int) -> Non
         assert any("…" in line for line in lines)
 
 
+@pytest.mark.parametrize("verb", [("why", "heartbeat"), ("run", "no-such-routine")])
+async def test_sentences_are_broken_between_words_at_a_terminal_only(
+    harness: ApiHarness, verb: tuple[str, ...]
+) -> None:
+    piped = await agentctl(harness.path, *verb)
+    (sentence,) = (piped.out + piped.err).splitlines()
+    shown = await on_terminal(harness.path, *verb, columns=30, env={"NO_COLOR": "1"})
+    lines = shown.out.splitlines()
+    assert len(lines) > 1
+    assert max(len(line) for line in lines if " " in line.strip()) <= 30
+    assert " ".join(map(str.strip, lines)) == sentence
+
+
 async def test_progress_of_a_run_is_shown_and_removed_at_its_end(
     harness: ApiHarness,
 ) -> None:
