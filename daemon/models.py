@@ -564,6 +564,8 @@ class WaitingNotice:
     """The targets to send it to, without duplicates: the routine's own and those of `[incidents]
     to`. Empty for a later notice of the same wait, which goes to the targets of the first.
     """
+    is_tainted: bool = False
+    """Whether a question quotes a call of a tainted run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from daemon.runs.approvals.own_calls import OwnCallNotes
+
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Conversations
     from daemon.api.schemas import CheckView, ReloadView
@@ -117,5 +119,6 @@ class ApiContext:
     conversations: Conversations
     in_cluster: bool
     """Whether several processes share the database."""
+    own_call_notes: OwnCallNotes = field(default_factory=OwnCallNotes)
     source_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the file of a routine is compared and replaced."""

@@ -172,7 +172,12 @@ def _view_of_routine(
     next_slots = next_slots_of(api, name, 1)
     state = state_of(api, name)
     now = api.clock.now().astimezone(api.settings.zone)
-    approvals = describe_approvals(routine, api.settings.policy, now) if routine else ""
+    policy_notes: list[str] = []
+    if routine:
+        policy = api.settings.policy
+        policy_notes += api.own_call_notes.of(routine, policy)
+        if approvals := describe_approvals(routine, policy, now):
+            policy_notes.append(approvals)
     pause = view_of_paused_routine(api.engine.states[name]) if state == "paused" else None
     return RoutineView(
         name=name,
@@ -186,7 +191,7 @@ def _view_of_routine(
         last=brief_of_run(last, delivery_statuses.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,
         made_by=routine.origin.routine if routine and routine.origin else None,
-        asks=approvals or None,
+        asks="\n".join(policy_notes) or None,
         faults=views_of_faults(fault) if fault else [],
     )
 

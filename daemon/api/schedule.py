@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from heapq import heapify, heappop, heapreplace
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -125,6 +126,7 @@ async def explain_slot(api: ApiContext, *, name: str, at: str | None = None) -> 
             elsewhere=api.engine.describe_host_mismatch(routine),
             needs_rehearsal=name in api.engine.unrehearsed_routines,
             paced_start=api.engine.paced_start(name) if at is None else None,
+            file_changed=_last_change_of(routine.path) if routine.path else None,
         )
     )
     return SlotExplanationView(
@@ -136,6 +138,13 @@ async def explain_slot(api: ApiContext, *, name: str, at: str | None = None) -> 
         sentence=explanation.sentence,
         run=explanation.run,
     )
+
+
+def _last_change_of(file: Path) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError:
+        return None
 
 
 async def list_slots(

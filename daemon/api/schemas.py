@@ -269,7 +269,9 @@ class RoutineView(TypedDict):
     made_by: str | None
     """The routine whose run made it, where it was no person."""
     asks: str | None
-    """What a person will be asked about in its runs, and how that is changed."""
+    """What a person will be asked about in its runs, and how that is changed; before that a line
+    for each call of its own, such as what it gathers, that the policy denies or asks about.
+    """
     faults: list[FaultView]
     """What is wrong with its file; empty if nothing is."""
 

@@ -945,6 +945,15 @@ def restore(options: CommandLine) -> int:
     from daemon.app.commands.backup import restore as restore_backup
     from daemon.cli.progress_bar import make_progress_bar
 
+    try:
+        config = _load_config_if_any(options)
+    except ConfigError:
+        config = None  # it may be wrong, as long as there is something to put back
+    if options.state is None and config and config.store_url(os.environ):
+        raise Refused(
+            f"{config.file} keeps the journal in PostgreSQL, and a backup is put back into SQLite: "
+            "to look at it, name a folder of its own with --state"
+        )
     state = _state_folder(options)
     lines = restore_backup(
         options.file.absolute(),

@@ -15,7 +15,11 @@ from daemon.api.schemas import ReloadView, views_of_faults
 from daemon.app.installation import Installation, open_log
 from daemon.app.settings import incident_settings_of, log_overlay_fault, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
-from daemon.definitions.config.restart import find_restart_keys
+from daemon.definitions.config.restart import (
+    find_changed_secrets,
+    find_restart_keys,
+    read_secret_versions,
+)
 from daemon.definitions.paths import OVERLAY
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
@@ -84,6 +88,9 @@ class Reloader:
         self._own_tools, self._sources, self._registry = own_tools, sources, registry
         self._tool_versions = user_tools.read_versions(settings.config)
         self._config_at_start = settings.config
+        self._secrets_at_start = read_secret_versions(settings.config)
+        self._restart_keys: list[str] = []
+        """What has changed since the start, by the last reload, and takes a restart."""
         self._journal, self._clock = journal, clock
         self._queue, self._engine = queue, engine
         self._webhooks, self._cluster = webhooks, cluster
@@ -226,7 +233,7 @@ class Reloader:
             "changed": list(changes.changed),
             "removed": list(changes.removed),
             "files": changed_files,
-            "restart": self._find_restart_keys(),
+            "restart": self._restart_keys,
             "faults": [view for error in faults for view in views_of_faults(error)],
         }
 
@@ -277,6 +284,7 @@ class Reloader:
                     self._installation, config, settings, self._journal, self._clock
                 )
             changed_files = _changed_files(old_settings, new_settings)
+            restart_keys = await asyncio.to_thread(self._find_restart_keys, config)
             if own_tools is not self._own_tools:
                 changed_files += user_tools.find_changed_files(self._tool_versions, tool_versions)
                 self._replace_own_tools(config, own_tools)
@@ -299,8 +307,13 @@ class Reloader:
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
         changes = await self._apply_routines(contents)
         await self._note_folders_in_use(config, self._engine.routines.values())
-        if changes or changed_files or config != old_settings.config:
-            restart_keys = self._find_restart_keys()
+        old_restart_keys, self._restart_keys = self._restart_keys, restart_keys
+        if (
+            changes
+            or changed_files
+            or config != old_settings.config
+            or restart_keys != old_restart_keys
+        ):
             log.info(
                 "definitions.reloaded",
                 added=changes.added,
@@ -313,9 +326,13 @@ class Reloader:
         self.log_faults(faults)
         return changes, changed_files, faults
 
-    def _find_restart_keys(self) -> list[str]:
-        """Return what has changed in the config since the start and takes a restart."""
-        return list(find_restart_keys(self._config_at_start, self._settings.config))
+    def _find_restart_keys(self, config: Config) -> list[str]:
+        """Return what in `config`, and in the files with secrets that it names, has changed since
+        the start and takes a restart.
+        """
+        keys = list(find_restart_keys(self._config_at_start, config))
+        versions = read_secret_versions(config)
+        return keys + find_changed_secrets(self._secrets_at_start, versions, keys)
 
     def _replace_own_tools(self, config: Config, own_tools: FunctionRegistry) -> None:
         """Put other tools of `[tools]` in force; ConfigError for a name that another tool has."""
@@ -372,6 +389,12 @@ def _changed_files(old_settings: Settings, new_settings: Settings) -> list[str]:
         f"the address of [targets.{name}]"
         for name, address in new_settings.targets.addresses.items()
         if name in addresses and address != addresses[name]
+    ]
+    secrets = old_settings.targets.signing_secrets
+    names += [
+        f"the secret of [targets.{name}]"
+        for name, secret in new_settings.targets.signing_secrets.items()
+        if name in secrets and secret != secrets[name]
     ]
     if new_settings.webhook_secret != old_settings.webhook_secret:
         names.append("the secret of [hooks]")

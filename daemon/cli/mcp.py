@@ -26,7 +26,9 @@ def mcp(call: Call) -> int:
     if answer is None:
         return DONE
     if not answer["items"]:
-        call.out.write_line("config.toml has no MCP servers: [mcp.NAME] adds one.")
+        call.out.write_line(
+            "agentd runs without MCP servers: [mcp.NAME] in config.toml adds one, after a restart."
+        )
         return DONE
     servers = [server for server in answer["items"] if call.name in (None, server["name"])]
     if not servers:

@@ -67,10 +67,15 @@ def list_routines(call: Call) -> int:
                 f"{name} is paused: {routine['paused_why']}; agentctl resume {name} lets it go on"
             )
             out.write_line(out.paint(out.sanitize(text), YELLOW))
-        if routine["asks"]:
-            out.write_line(out.paint(out.sanitize(routine["asks"]), YELLOW))
+        write_policy_notes(out, routine)
     _write_reload_fault(out, status["fault"])
     return DONE
+
+
+def write_policy_notes(out: OutputStream, routine: Mapping[str, Any], indent: str = "") -> None:
+    """Say what the policy will deny or ask about in the runs of a routine, if it will."""
+    for line in (routine["asks"] or "").splitlines():
+        out.write_line(out.paint(f"{indent}{out.sanitize(line)}", YELLOW))
 
 
 def write_waiting_runs(out: OutputStream, runs: Sequence[Mapping[str, Any]]) -> None:
@@ -148,8 +153,7 @@ def show_routine(call: Call) -> int:
     ):
         if text:
             out.write_line(f"  {name:<5} {out.sanitize(text)}")
-    if routine["asks"]:
-        out.write_line(out.paint(f"  {out.sanitize(routine['asks'])}", YELLOW))
+    write_policy_notes(out, routine, indent="  ")
     for fault in routine["faults"]:
         out.write_line(out.paint(f"  {out.sanitize(fault['text'])}", RED))
     if routine["definition"]:

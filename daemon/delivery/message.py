@@ -64,6 +64,8 @@ class MessageOptions(TypedDict, total=False):
     text: str
     cleaned: bool
     """The author of a notice has neutralized what it quotes."""
+    tainted: bool
+    """It quotes strangers: where it is cut, each part is neutralized again."""
     incident: int
     """The number of the incident that a failed run belongs to."""
     times: int
@@ -172,6 +174,8 @@ def _compose_notice(zone: str, options: MessageOptions) -> Message:
     # contain text of a stranger.
     sanitize = strip_controls if options.get("cleaned") else neutralize
     title, text = sanitize(str(options["title"])), sanitize(text)
+    if options.get("tainted"):
+        sanitize = neutralize
     return Message(title=title, about="", body=text, text=text, subject=title, sanitize=sanitize)
 
 

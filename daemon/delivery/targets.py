@@ -66,6 +66,11 @@ class Targets:
         """The addresses of the targets that have one, by name; they may hold passwords."""
         return self._urls
 
+    @property
+    def signing_secrets(self) -> Mapping[str, str]:
+        """The secrets that sign messages to the targets that have one, by name."""
+        return self._signing_secrets
+
     def channel(self, name: str) -> Channel:
         """Return the channel of a target. Raises DeliveryFailed if no target has this name."""
         if name in self._chats:

@@ -50,8 +50,8 @@ log = structlog.get_logger()
 
 # Whoever has not answered an approval request by then has seen the report of the next day.
 APPROVAL_TIMEOUT = timedelta(hours=24)
-# A person who starts a run waits for it.
-_AWAITED_TRIGGERS = frozenset({"manual", ASK})
+# A person who starts a run or a rehearsal waits for it.
+_AWAITED_TRIGGERS = frozenset({"manual", ASK, REHEARSAL})
 # Writing the end of a run takes milliseconds; a disk that hangs must not keep the process alive.
 GRACE_SECONDS = 60.0
 

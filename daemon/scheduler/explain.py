@@ -77,6 +77,8 @@ class SlotQuery:
     """When a routine with a pace is started next, where that is known and asked for."""
     elsewhere: str = ""
     """Why the routine is not started by this host; empty if it is."""
+    file_changed: datetime | None = None
+    """When the routine's file was last changed, where it is there."""
 
     @property
     def name(self) -> str:
@@ -378,7 +380,7 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
         return explanation("not_yet", rule, f"is not due until {query.at(slot)}, in {wait}{ending}")
     if slot <= query.state.baseline:
         rule = f"the schedule counts since {query.at(query.state.baseline)}"
-        cause = "when it was first seen, edited, enabled or resumed, or the clock was put back"
+        cause = _cause_of_baseline(query)
         return explanation(
             "before_baseline", rule, f"did not start at {query.at(slot)}: {rule}, {cause}"
         )
@@ -387,6 +389,18 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
         "the ledger",
         f"is due since {query.at(slot)}, and its slot is just being settled",
     )
+
+
+def _cause_of_baseline(query: SlotQuery) -> str:
+    """Return since what the schedule counts, as far as it can be told."""
+    baseline = query.state.baseline
+    resumed = query.state.failures_reset
+    # written after the end of the pause, by another look at the clock
+    if resumed and timedelta(0) <= resumed - baseline < timedelta(seconds=1):
+        return "when its pause ended"
+    if query.file_changed and timedelta(0) <= baseline - query.file_changed < MINUTE:
+        return "just after its file was written"
+    return "when it was first seen, edited, enabled or resumed, or the clock was put back"
 
 
 def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:

@@ -291,6 +291,8 @@ def open_waiting_incident(
     )
     text = "\n\n".join([notice.head, *(text for _, text in questions)])
     options: Json = {"cleaned": True, "approvals": [id_ for id_, _ in questions]}
+    if notice.is_tainted:
+        options["tainted"] = True
     enqueue_notice(
         connection, notice.targets, WAITING, notice.title, text, now, run_id=run.id, options=options
     )
@@ -322,6 +324,8 @@ def add_waiting_notices(
             if is_first and not texts.keys().isdisjoint(first.get("approvals", ())):
                 targets[target] = None
         options: Json = {"cleaned": True, "approvals": list(texts)}
+        if notice.is_tainted:
+            options["tainted"] = True
         text = "\n\n".join([notice.head, *texts.values()])
         enqueue_notice(
             connection, targets, kind, notice.title, text, now, run_id=run, options=options

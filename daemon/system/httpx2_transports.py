@@ -6,7 +6,7 @@ Responses that this program reads itself are limited by http_body.py.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import httpx2
@@ -15,37 +15,25 @@ from daemon.system.http_body import limit_body
 from daemon.system.http_client import ClientPool
 
 
-def _is_always_limited(_headers: httpx2.Headers) -> bool:
-    return True
-
-
 class LimitedTransport(httpx2.AsyncBaseTransport):
     """Send requests through another transport, and let at most `limit` bytes of each response be
     read, packed or unpacked.
 
     A reader of more gets the errors of `http_body.limit_body`. The bodies of error responses, which
-    SDKs read too, are limited in the same way. `is_limited` decides by the headers of a response.
+    SDKs read too, are limited in the same way.
 
     All texts are read as UTF-8, as JSON and server-sent events are. httpx2 would take any codec of
     Python that a server names, and some take the square of the length of a text (punycode).
     """
 
-    def __init__(
-        self,
-        transport: httpx2.AsyncBaseTransport,
-        limit: int,
-        *,
-        is_limited: Callable[[httpx2.Headers], bool] = _is_always_limited,
-    ) -> None:
-        self._transport, self._limit, self._is_limited = transport, limit, is_limited
+    def __init__(self, transport: httpx2.AsyncBaseTransport, limit: int) -> None:
+        self._transport, self._limit = transport, limit
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._transport.handle_async_request(request)
         if "content-type" in response.headers:
             kind = response.headers["content-type"].partition(";")[0]
             response.headers["content-type"] = f"{kind}; charset=utf-8"
-        if not self._is_limited(response.headers):
-            return response
         headers = response.headers.copy()
         # _LimitedStream unpacks the body
         for name in ("content-encoding", "content-length"):

@@ -31,6 +31,7 @@ SIGNS = {
     "interrupted": "✗",
     "missed": "!",
     "cancelled": "–",
+    "waiting": "?",
     "skipped": "–",
 }
 # Marks that are closer than this are drawn as one.

@@ -8,6 +8,8 @@ strangers wrote.
 from __future__ import annotations
 
 import json
+import pwd
+import re
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -65,6 +67,8 @@ def environment() -> Environment:
         "quote": lambda text: quote(str(text)),
         "zip": zip,
         "without_place": text_without_place,
+        "event_in_words": event_in_words,
+        "user_name": user_name,
         "short_id": lambda run_id: str(run_id)[-8:],
     }
     return templates
@@ -143,6 +147,23 @@ def relative_time(iso: str | None) -> str:
 
 def clock_time(at: datetime) -> str:
     return f"{at:%H:%M}"
+
+
+def event_in_words(event: str) -> str:
+    """Return the event of a run as far as it says something to a person: the files that landed, or
+    the id of a webhook, without the hash; empty for an id of agentd or a random one.
+    """
+    text = re.sub(r" \([0-9a-f]{16}\)$", "", event)
+    return "" if re.fullmatch(r"[0-9a-f]{32,64}|[0-9A-HJKMNP-TV-Z]{26}", text) else text
+
+
+def user_name(user: str) -> str:
+    """Return who answered, `uid 1000`, by the name that this machine knows for it, if it does."""
+    match = re.fullmatch(r"uid (\d{1,9})", user)
+    try:
+        return pwd.getpwuid(int(match[1])).pw_name if match else user
+    except KeyError:
+        return user
 
 
 def format_number(value: float) -> str:

@@ -342,6 +342,47 @@ async def test_a_reload_names_config_policy_keys_and_tools_that_have_changed(
         assert await reload() == "nothing has changed"
 
 
+async def test_a_reload_names_secrets_in_files_that_count_from_the_next_start_on(
+    tmp_path: Path,
+) -> None:
+    config = (
+        CONFIG
+        + """[search]\nkind = "tavily"\napi_key_file = "search.key"
+[memory]\nembedder = "openai_compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"
+api_key_file = "memory.key"
+[mcp.x]\nurl = "http://127.0.0.1:1/"\napi_key_file = "mcp.key"
+[chat.bot]\nkind = "telegram"\nallow = [1]\ntoken_file = "bot.token"
+[targets.hook]\nkind = "webhook"\nurl = "https://example.org/"\nsecret_file = "hook.secret"\n"""
+    )
+    keys = {
+        "search.key": "search.api_key_file",
+        "memory.key": "memory.api_key_file",
+        "mcp.key": "mcp.x.api_key_file",
+        "bot.token": "chat.bot.token_file",
+    }
+    app = TestApp(tmp_path, config=config)
+    for name in keys:
+        app.write(name, "old-0123456789")
+    app.write("hook.secret", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3")
+    async with app, app.serve_api() as socket:
+        for name, key in keys.items():
+            app.write(name, "new-0123456789")
+            with capture_logs() as logs:
+                answer = await agentctl(socket, "reload")
+            assert answer.err.strip() == f"restart agentd for this to count: {key}"
+            (event,) = [event for event in logs if event["event"] == "definitions.reloaded"]
+            assert event["restart"] == [key]
+            app.write(name, "old-0123456789")
+            await app.daemon.reloader.reload()
+        app.write("hook.secret", "whsec_YWJjZGVmMDEyMzQ1Njc4OWFiY2RlZjAx")
+        answer = await agentctl(socket, "reload")
+        assert (answer.out.strip(), answer.err) == ("taken up: the secret of [targets.hook]", "")
+        app.write("search.key", "new-0123456789")
+        app.write("config.toml", config.replace('"tavily"', '"wikipedia"'))
+        answer = await agentctl(socket, "reload")
+        assert answer.err.strip() == "restart agentd for this to count: search"
+
+
 async def test_the_log_names_a_policy_that_came_into_force(tmp_path: Path) -> None:
     app = TestApp(tmp_path, config=CONFIG)
     async with app:

@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pydantic_core
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -57,19 +56,9 @@ FUZZ = settings(
 )
 
 
-def is_answer(text: bytes) -> bool:
-    """Tell whether the SDK takes a text for the result of a request: others it never answers, and
-    each would cost the time that a server has to come up.
-    """
-    try:
-        return isinstance(pydantic_core.from_json(text), dict)
-    except ValueError:
-        return False
-
-
 def results(document: Document) -> st.SearchStrategy[str]:
     """Return results that are nearly right, as JSON text."""
-    return broken_documents([document]).map(to_json).filter(is_answer).map(bytes.decode)
+    return broken_documents([document]).map(to_json).map(bytes.decode)
 
 
 @FUZZ
@@ -94,7 +83,6 @@ async def test_any_answer_of_an_mcp_server_is_a_result_or_a_named_failure(
 async def check_one_server(path: Path, accepted_tools: AcceptedTools) -> None:
     """Ask a server what it offers, and call each of its tools once."""
     registry = FunctionRegistry()
-    # What the SDK does not take for an answer is waited for: not for long.
     config = McpConfig(
         command=[sys.executable, "-I", "-S", str(SERVER), str(path)],
         timeout=timedelta(milliseconds=500),

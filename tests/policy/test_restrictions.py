@@ -95,6 +95,57 @@ def test_a_tainted_run_asks_before_changing_or_sending_calls(
     assert (verdict.rule, "tainted_tools" in verdict.alternative) == ("taint", True)
 
 
+@pytest.mark.parametrize(
+    ("rule", "tool", "held"),
+    [
+        ('tool = "shell"\nprofile = "read-only"', "shell", False),
+        ('tool = "shell"\nargv = [["cargo"]]', "shell", True),
+        (
+            (
+                'tool = "shell"\nprofile = "read-only"\n'
+                '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = [["cargo"]]'
+            ),
+            "shell",
+            True,
+        ),
+        ('tool = "http_request"\nhosts = ["example.org"]', "http_request", True),
+        (
+            'tool = "http_request"\nurls = ["https://example.org/"]\nsafe = true',
+            "http_request",
+            False,
+        ),
+        ('tool = "file_write"', "file_write", True),
+        ('tool = "file_write"\npaths = ["out/x/**"]', "file_write", False),
+        ('tool = "file_read"', "file_read", False),
+        ('tool = "web_search"', "web_search", True),
+        ('tool = "notes__*"', "notes__list", True),
+        ('tool = "file_read"\ntainted = "ask"', "file_read", True),
+    ],
+)
+def test_what_taint_holds_of_a_tool_is_known_before_a_run(
+    write_policy: Write, rule: str, tool: str, held: bool
+) -> None:
+    rules = f'[[rule]]\neffect = "allow"\n{rule}\n'
+    released = f'{rules}[routine.x]\ntainted_tools = ["{tool}"]\n'
+    assert bool(write_policy(rules).tools_held_by_taint("x", [tool])) is held
+    # `tainted_tools` lifts everything but what a rule says of tainted runs
+    assert bool(write_policy(released).tools_held_by_taint("x", [tool])) is ("tainted" in rule)
+
+
+def test_a_rule_that_forbids_or_is_for_another_routine_names_no_tool(write_policy: Write) -> None:
+    policy = write_policy(
+        '[[rule]]\ntool = "routine"\neffect = "ask"\nroutines = ["maker"]\n'
+        '[[rule]]\ntool = "config"\neffect = "deny"\n'
+    )
+    names = [
+        (tool, routine)
+        for tool in ("config", "routine", "shell")
+        for routine in ("a", "maker", "z")
+        if policy.has_rule_naming(tool, routine)
+    ]
+    assert names == [("routine", "maker")]
+
+
 def test_on_ask_deny_turns_ask_into_deny(write_policy: Write) -> None:
     policy = write_policy(f'on_ask = "deny"\n{RULES}[routine.patient]\non_ask = "park"\n')
     verdict = policy.judge("file_write", {"path": "x"}, routine="x", tainted=True)

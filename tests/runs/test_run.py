@@ -605,6 +605,7 @@ async def test_an_attempt_put_off_is_logged_with_its_time_and_its_reason(journal
     [
         ("manual", Status.FAILED),
         ("ask", Status.FAILED),
+        ("rehearsal", Status.FAILED),
         ("cron", Status.QUEUED),
         ("webhook", Status.QUEUED),
         ("agent", Status.QUEUED),

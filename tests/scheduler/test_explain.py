@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def explain_slot(
     elsewhere: str = "",
     needs_rehearsal: bool = False,
     paced_start: str | None = None,
+    file_changed: str | None = None,
     **words: Any,
 ) -> SlotExplanation:
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in
@@ -78,6 +80,7 @@ def explain_slot(
             elsewhere=elsewhere,
             needs_rehearsal=needs_rehearsal,
             paced_start=at(paced_start) if paced_start else None,
+            file_changed=at(file_changed) if file_changed else None,
         )
     )
 
@@ -269,6 +272,26 @@ HOURS = {
                 "daily did not start at @: the schedule counts since Sat 03 Jan 12:00 UTC, when it "
                 "was"
                 " first seen, edited, enabled or resumed, or the clock was put back."
+            ),
+        ),
+        (
+            {"baseline": "03 12:00", "file_changed": "03 12:00"},
+            "before_baseline",
+            (
+                "daily did not start at @: the schedule counts since Sat 03 Jan 12:00 UTC, just "
+                "after its file was written."
+            ),
+        ),
+        (
+            {
+                "baseline": "03 12:00",
+                "file_changed": "03 12:00",
+                "state": {"failures_reset": at("03 12:00")},
+            },
+            "before_baseline",
+            (
+                "daily did not start at @: the schedule counts since Sat 03 Jan 12:00 UTC, when "
+                "its pause ended."
             ),
         ),
         (
@@ -638,3 +661,26 @@ def test_a_pace_that_is_paused_is_said_to_start_nothing(state: Any, words: str) 
         run={"mode": "agent"},
     )
     assert explanation.sentence.endswith(f" {words}")
+
+
+async def test_why_tells_that_a_schedule_counts_since_its_file_was_written_or_its_pause_ended(
+    tmp_path: Path,
+) -> None:
+    app = TestApp(tmp_path)
+    file = app.write_routine("daily", '[trigger]\ncron = "0 9 * * *"\n[run]\nprompt = "x"\n')
+    written = (app.clock.now() - timedelta(seconds=2)).timestamp()
+    os.utime(file, (written, written))
+
+    async def why() -> str:
+        path = "/v1/routines/daily/why?at=2026-11-19T09:00:00Z"
+        return str((await app.request("GET", path)).json["sentence"])
+
+    async with app:
+        assert (await why()).endswith("Fri 20 Nov 12:00 UTC, just after its file was written.")
+        os.utime(file, (written - 60, written - 60))
+        assert "when it was first seen, edited" in await why()
+        engine = app.daemon.scheduling.engine
+        await engine.pause("daily")
+        app.advance(hours=1)
+        await engine.resume("daily")
+        assert (await why()).endswith("Fri 20 Nov 13:00 UTC, when its pause ended.")

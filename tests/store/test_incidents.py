@@ -278,6 +278,28 @@ async def test_cancelling_a_run_suppresses_its_unsent_approval_request_of_any_ve
     }
 
 
+@pytest.mark.parametrize("is_tainted", [False, True])
+async def test_a_question_about_a_call_of_a_tainted_run_says_so_to_its_channel(
+    ledger: Ledger, is_tainted: bool
+) -> None:
+    run = await ledger.start_run()
+    approval_request = ApprovalRequest(
+        call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1"
+    )
+    notice = WaitingNotice(
+        title="t",
+        head="h",
+        questions=((new_id(), "q"),),
+        targets=("mail",),
+        is_tainted=is_tainted,
+    )
+    await ledger.journal.approvals.park(
+        run, [approval_request], timeout=HOUR, detail="waits", notice=notice
+    )
+    (question,) = await ledger.journal.outbox.find()
+    assert question.options.get("tainted", False) is is_tainted
+
+
 async def test_an_incident_survives_a_restart(ledger: Ledger, clock: FakeClock) -> None:
     await end_run(ledger, clock)
     other_ledger = Ledger(ledger.db, clock)

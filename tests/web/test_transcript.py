@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,14 @@ from typing import Any
 import pytest
 
 from daemon.cli.client import Client
-from daemon.web.rendering import one_line_arguments, render, report_html
+from daemon.web import rendering
+from daemon.web.rendering import (
+    event_in_words,
+    one_line_arguments,
+    render,
+    report_html,
+    user_name,
+)
 from daemon.web.transcript import find_first_tainted_call, transcript_context
 from tests.api.harness import NOW, open_harness
 
@@ -26,6 +36,54 @@ async def test_the_page_of_a_run_says_how_long_the_run_worked(tmp_path: Path) ->
             return str(render("standalone.html", context))
 
         assert "3.0 s of work" in await asyncio.to_thread(read_page)
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ("inbox/a.csv and 2 more (0123456789abcdef)", "inbox/a.csv and 2 more"),
+        ("msg_2Lml1Dq", "msg_2Lml1Dq"),
+        ("0123456789abcdef0123456789abcdef", ""),
+        ("01J9ZX3V6Y8K2M4N6P8Q0R2S4T", ""),
+    ],
+)
+def test_the_event_of_a_run_is_shown_without_its_hash(event: str, words: str) -> None:
+    assert event_in_words(event) == words
+
+
+def test_who_answered_is_shown_by_name_where_the_machine_knows_it() -> None:
+    own_name = pwd.getpwuid(os.getuid()).pw_name
+    assert user_name(f"uid {os.getuid()}") == own_name
+    for other in ("uid 999999999", "Ada (telegram)", "the daemon"):
+        assert user_name(other) == other
+
+
+async def test_the_page_of_a_run_shows_its_short_id_and_no_random_event(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as harness:
+        run = await harness.complete_run(started=NOW, ended=NOW + timedelta(seconds=3))
+
+        def read_page() -> str:
+            client = Client(str(harness.path))
+            view = {**client.request("GET", f"/v1/runs/{run.id}"), "event": "a" * 32}
+            context = {**transcript_context(client, view), "style": ""}
+            return str(render("standalone.html", context))
+
+        page = await asyncio.to_thread(read_page)
+    assert f'<code title="{run.id}">{run.id[-8:]}</code>' in page
+    assert "<dt>Event</dt>" not in page
+
+
+def test_a_run_that_waits_has_a_colour_of_its_own_and_stands_in_the_legends() -> None:
+    folder = Path(rendering.__file__).parent
+    style = (folder / "static/style.css").read_text()
+    for shape in (".cell", ".mark", ".card", ".badge"):
+        rules = re.findall(r"([^{}]*)\{[^{}]*\}", style)
+        assert not [rule for rule in rules if f"{shape}.waiting" in rule and "missed" in rule]
+    for page in ("routines", "today"):
+        (legend,) = re.findall(
+            'aria-label="Legend".*', (folder / f"templates/{page}.html").read_text()
+        )
+        assert '"waiting"' in legend
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from daemon.definitions.config.tables import IDENTITY_FILES
 from daemon.definitions.words import display, shorten
 from daemon.errors import Refused
 from daemon.store.connection import APPLICATION
+from daemon.store.database import MIGRATIONS
 from daemon.store.lock import lock_state
 from daemon.store.readable import require_database_file
 from daemon.store.rows import to_microseconds
@@ -48,6 +49,14 @@ WHERE status IN ('queued', 'running', 'waiting');
 UPDATE outbox SET status = 'failed', next_at = NULL, error = 'held by a restore: it may have arrived already'
 WHERE status = 'pending';
 """  # noqa: E501
+
+# What acts although `_PAUSE_ALL` was executed.
+_IS_ACTIVE = """
+SELECT EXISTS (SELECT 1 FROM routine WHERE paused IS NOT 1 OR paused_until IS NOT NULL)
+    OR NOT EXISTS (SELECT 1 FROM meta WHERE key = 'hold')
+    OR EXISTS (SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting'))
+    OR EXISTS (SELECT 1 FROM outbox WHERE status = 'pending')
+"""
 
 
 def backup(
@@ -172,16 +181,25 @@ def restore(
     state folder.
     """
     moment = now or datetime.now(UTC)
+    folders = {"state": state}
+    if definitions:
+        folders["config"] = definitions
     with lock_state(state):
         report = []
         database, temporary_file = state / "agentd.db", state / "agentd.db.part"
         temporary_file.unlink(missing_ok=True)
         try:
             time_row, files = _prepare(file, temporary_file, moment, progress)
+            _check_links(files, folders)
             if database.exists():
-                old_database = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
+                old_database = _free_name(
+                    state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
+                )
                 _checkpoint(database)
                 database.replace(old_database)
+                log = state / "agentd.db-wal"
+                if log.exists():  # whoever reads the database keeps it from being emptied
+                    log.replace(f"{old_database}-wal")
                 report.append(f"what was there is now {old_database}")
             for name in ("agentd.db-wal", "agentd.db-shm"):
                 (state / name).unlink(missing_ok=True)
@@ -192,9 +210,6 @@ def restore(
         finally:
             temporary_file.unlink(missing_ok=True)
         report.insert(0, f"restored what was backed up at {time_row}")
-        folders = {"state": state}
-        if definitions:
-            folders["config"] = definitions
         report += _write_files(files, folders)
     return report
 
@@ -212,6 +227,7 @@ def _prepare(
         _copy(file, temporary_file, progress)
         with closing(sqlite3.connect(temporary_file, isolation_level=None)) as copy:
             _check(copy, file)
+            _check_version(copy, file)
             if copy.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
                 # it could end the pause, in which all is that comes from a backup
                 raise Refused(f"{file} is no backup of agentd: it holds a trigger of SQLite")
@@ -225,10 +241,17 @@ def _prepare(
             copy.execute("BEGIN")
             for statement in _PAUSE_ALL.strip().split(";\n"):
                 copy.execute(statement, {"why": PAUSED, "now": to_microseconds(now)})
+            if copy.execute(_IS_ACTIVE).fetchone() != (0,):
+                # a table may say of itself that some changes of its rows are ignored
+                raise Refused(f"{file} is no backup of agentd: what it holds cannot be paused")
             copy.execute("DROP TABLE backup_file")
             copy.execute("DROP TABLE backup")
             copy.execute("COMMIT")
     except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what it says in detail
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            problem = f"{file} cannot be read, or {temporary_file.parent} not written: {error}"
+            raise Refused(problem) from error
         raise Refused(f"{file} is no backup of agentd: {error}") from error
     _sync(temporary_file)
     return shorten(str(time_row[0])), files
@@ -253,6 +276,29 @@ def _check_file(row: tuple[object, object, object], backup_file: Path) -> None:
         raise Refused(
             f"{backup_file} is no backup of agentd: it holds {shown_path} of a state folder"
         )
+
+
+def _check_links(files: list[tuple[str, str, bytes]], folders: dict[str, Path]) -> None:
+    """Raise Refused if a link inside a folder would have a file written outside of it."""
+    for place, path, _ in files:
+        if place not in folders or Path(path).is_absolute():
+            continue
+        folder = folders[place].resolve()
+        parent = (folder / path).parent
+        if not parent.resolve().is_relative_to(folder):
+            raise Refused(
+                f"{shorten(str(parent), 300)} leads out of {display(folder)} by a link: nothing is "
+                "restored; name a folder without such links, and copy from there"
+            )
+
+
+def _free_name(path: Path) -> Path:
+    """Return a path at which nothing is: that one, or one with a number."""
+    number, free = 1, path
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
 
 
 def _write_files(files: list[tuple[str, str, bytes]], folders: dict[str, Path]) -> list[str]:
@@ -293,6 +339,21 @@ def _check(copy: sqlite3.Connection, file: Path) -> None:
     (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         raise Refused(f"{file} is damaged: {verdict}")
+
+
+def _check_version(copy: sqlite3.Connection, file: Path) -> None:
+    """Raise Refused if this version cannot work with a database: it would be refused at the start,
+    with the earlier one set aside.
+    """
+    (schema,) = copy.execute("SELECT max(version) FROM migration").fetchone()
+    newest = max(int(migration.name[:3]) for migration in MIGRATIONS.glob("[0-9][0-9][0-9]_*.sql"))
+    if not isinstance(schema, int):
+        raise Refused(f"{file} is no backup of agentd: it does not say of which version it is")
+    if schema > newest:
+        raise Refused(
+            f"{file} was written by a newer version of agentd (schema {schema}, this one knows "
+            f"{newest}): install that version first"
+        )
 
 
 def _checkpoint(database: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from shlex import join
 
 from daemon.app.policy import load_policy, private_host_notes, with_folders_in_use
 from daemon.definitions.config.config import Config
@@ -24,12 +24,11 @@ from daemon.definitions.routines.folder import (
     load_folder,
 )
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
+from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
 from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError, Fault
-from daemon.models import Effect, Json, Verdict
 from daemon.plurals import pluralize
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import RUN_END_TOOLS
@@ -38,6 +37,7 @@ from daemon.providers import create_provider
 from daemon.providers.budget import price_checks
 from daemon.providers.programs import describe_missing_program, find_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
+from daemon.runs.approvals.own_calls import find_obstructed_calls
 from daemon.scheduler.routine_rules import (
     argument_checks,
     judge_checks,
@@ -141,10 +141,13 @@ def examine(
     checkup = Checkup(checked=[_display_relative(file)])
     providers: frozenset[str] | None
     targets: frozenset[str] | None
+    provider_faults: dict[str, list[Fault]] = {}
     try:
         config = checkup.config = load_config(file, env=env)
         providers = config.provider_names
-        checkup.faults += _provider_faults(config)
+        # as which routines there are is not known yet: only what each start needs
+        provider_faults = _provider_faults(config)
+        checkup.faults += provider_faults.pop(config.provider, [])
         config.hooks_secret()
         config.sender_secrets()
         targets = config.target_names
@@ -201,12 +204,18 @@ def examine(
     providers_used = {config.provider}
     for routine in contents.routines.values():
         providers_used |= routine.named_providers
+    for name, faults in provider_faults.items():
+        if name in providers_used | {config.ask.provider, *config.ask.fallback}:
+            checkup.faults += faults
+        else:  # nobody uses it, so nothing fails
+            checkup.notes += map(str, faults)
     checkup.notes += [
         f"the environment variable {override.variable} sets {override.key}"
         for override in config.overrides
     ]
     checkup.missing += _missing_keys(config, {config.provider} & config.provider_names, env)
-    checkup.missing += _missing_addresses(config, env)
+    checkup.missing += _missing_secrets(config, env)
+    checkup.missing += _unusable_workspace(config, state)
     checkup.notes += checkup.missing
     other_providers = (providers_used - {config.provider}) & config.provider_names
     checkup.notes += _missing_keys(config, other_providers, env)
@@ -234,30 +243,15 @@ def policy_faults(policy: Policy, routines: Iterable[Routine]) -> list[Fault]:
     the command of a gate or a check, and a gather step that is not `required = false`.
     """
     faults: list[Fault] = []
-    for own_call in _obstructed_calls(policy, routines):
+    for own_call in find_obstructed_calls(policy, routines):
         if not own_call.fails_every_run:
             continue
-        verdict, name = own_call.verdict, own_call.routine.name
-        rule = {"default": "its default", "built in": "a built-in rule"}.get(
-            verdict.rule, verdict.rule
-        )
-        reason = f": {verdict.reason}" if verdict.reason else ""
-        tool, args = own_call.tool, own_call.args
-        explain = ["agentctl", "policy", "explain", "--routine", own_call.routine.policy_name]
-        if tool != "shell":
-            explain += ["--tool", tool]
-        acts_on = args.get(SHIPPED_TOOLS[tool].argument) if tool in SHIPPED_TOOLS else None
-        if len(args) != 1 or not isinstance(acts_on, str):
-            acts_on = json.dumps(args, ensure_ascii=False)
-        hint = f"what would be allowed: {display(join([*explain, '--', acts_on]))}"
-        if own_call.key.startswith("gather"):
-            hint += "; or write required = false if the report can do without it"
         fault = Fault(
             file=_file_of(own_call.routine),
             key=own_call.key,
             found=own_call.found,
-            problem=f"every run of {name} fails: the policy denies this, by {rule}{reason}",
-            hint=hint,
+            problem=own_call.problem,
+            hint=own_call.hint,
         )
         path = own_call.routine.path
         faults += with_lines_of_file([fault], path) if path else [fault]
@@ -274,8 +268,8 @@ def policy_notes(policy: Policy, routines: Collection[Routine]) -> list[str]:
     notes = (describe_approvals(routine, policy, now) for routine in routines)
     return [
         *(
-            _describe(own_call.routine.path, own_call.key, _describe_obstacle(own_call.verdict))
-            for own_call in _obstructed_calls(policy, routines)
+            _describe(own_call.routine.path, own_call.key, own_call.problem)
+            for own_call in find_obstructed_calls(policy, routines)
             if not own_call.fails_every_run
         ),
         *(note for note in notes if note),
@@ -318,17 +312,19 @@ def _read_faulty_config(file: Path) -> tuple[Config, frozenset[str] | None, froz
     )
 
 
-def _provider_faults(config: Config) -> list[Fault]:
-    """Return the faults that provider classes find in their tables, such as an unknown
-    capability.
+def _provider_faults(config: Config) -> dict[str, list[Fault]]:
+    """Return, by the names of providers, the faults that their classes find in their tables, such
+    as an unknown capability, or that there is no such class.
     """
-    faults: list[Fault] = []
+    faults: dict[str, list[Fault]] = {}
     for name, table in config.providers.items():
         try:
             create_provider(table.kind, name=name, api_key="not looked at here", **table.settings())
         except ConfigError as error:
-            faults += config.with_lines(
-                [replace(fault, file=display(config.file)) for fault in error.faults]
+            faults[name] = list(
+                config.with_lines(
+                    [replace(fault, file=display(config.file)) for fault in error.faults]
+                )
             )
     return faults
 
@@ -359,23 +355,44 @@ def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
-    """Return a note for each target whose address or secret is not set, and for each chat without a
-    token; the daemon would not start without it.
+def _missing_secrets(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each address, key, secret or token, besides those of providers, without
+    which the daemon would not start.
     """
-    notes = []
+    readers: list[Callable[[], object]] = []
     for name in sorted(config.targets):
+        readers += [partial(read, name, env) for read in (config.target_url, config.target_secret)]
+    readers += [partial(config.chat_token, name) for name in sorted(config.chat)]
+    if config.search.kind:
+        readers.append(partial(config.key_of, "search", config.search, env))
+    readers += [
+        partial(config.key_of, f"mcp.{name}", server, env)
+        for name, server in sorted(config.mcp.items())
+    ]
+    if config.memory.embedder == "openai_compatible":
+        readers.append(partial(config.memory_secret, env))
+    readers.append(partial(config.store_url, env))
+    notes = []
+    for read_secret in readers:
         try:
-            config.target_url(name, env)
-            config.target_secret(name, env)
-        except ConfigError as error:
-            notes += [str(fault) for fault in error.faults]
-    for name in sorted(config.chat):
-        try:
-            config.chat_token(name)
+            read_secret()
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
     return notes
+
+
+def _unusable_workspace(config: Config, state: Path) -> list[str]:
+    """Return a note if the folder that agents work in is not there and cannot be made."""
+    workspace = config.workspace_path(state).absolute()
+    existing = next(path for path in (workspace, *workspace.parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        reason = f"{display(existing)} is no folder"
+    elif existing != workspace and config.workspace and not os.access(existing, os.W_OK | os.X_OK):
+        reason = f"it cannot be made in {display(existing)}"
+    else:
+        return []
+    problem = f"{display(workspace)} cannot be the folder agents work in: {reason}"
+    return [_describe_setting(config, "workspace", problem)]
 
 
 def _missing_extras(
@@ -389,7 +406,7 @@ def _missing_extras(
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # `_missing_addresses` has a note for it
+            continue  # `_missing_secrets` has a note for it
         if problem := find_missing_extra(target.kind, url.get_secret_value() if url else ""):
             notes.append(_describe_setting(config, f"targets.{name}.kind", problem))
     if problem := find_missing_extra("desktop"):
@@ -411,7 +428,7 @@ def _unusable_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # `_missing_addresses` has a note for it
+            continue  # `_missing_secrets` has a note for it
         if not url or find_missing_extra(target.kind, url.get_secret_value()):
             continue  # `_missing_extras` has a note for it
         if problem := find_address_fault(target.kind, url.get_secret_value()):
@@ -428,7 +445,7 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
         try:
             url = config.target_url(name, env)
         except ConfigError:
-            continue  # `_missing_addresses` has a note for it
+            continue  # `_missing_secrets` has a note for it
         if url and has_ordinary_password(url.get_secret_value()):
             problem = (
                 "its password is an ordinary word or shorter than 8 characters, so sentences of "
@@ -438,65 +455,8 @@ def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _ObstructedCall:
-    """A call that a routine makes by itself and that the policy does not simply allow."""
-
-    routine: Routine
-    key: str
-    """Which key of the routine's file makes it."""
-    found: str
-    """What stands there, for people: the command, or the name of the gather step."""
-    tool: str
-    args: Json
-    verdict: Verdict
-    required: bool
-    """Whether a run without it fails."""
-
-    @property
-    def fails_every_run(self) -> bool:
-        return self.required and self.verdict.effect is Effect.DENY
-
-
-def _obstructed_calls(policy: Policy, routines: Iterable[Routine]) -> Iterator[_ObstructedCall]:
-    """Yield the calls of the gates, checks and gather steps that the policy denies or asks about.
-
-    A step with the path of a file that is to land is left out: its call is not known yet.
-    """
-    for routine in routines:
-        calls: list[tuple[str, str, str, Json, bool]] = []
-        checked_words = routine.check.command if routine.check else ()
-        for key, words in (("gate", routine.gate.command), ("check", checked_words)):
-            if words:
-                command = join(words)
-                calls.append((f"{key}.command", command, "shell", {"command": command}, True))
-        for index, step in enumerate(routine.gather):
-            if PATH_PLACEHOLDER not in step.args.values():
-                calls.append((f"gather[{index}]", step.name, step.tool, step.args, step.required))
-        for key, text, tool, args, required in calls:
-            verdict = policy.judge(tool, args, routine=routine.policy_name)
-            if not verdict.allows:
-                yield _ObstructedCall(
-                    routine=routine,
-                    key=key,
-                    found=display(text),
-                    tool=tool,
-                    args=args,
-                    verdict=verdict,
-                    required=required,
-                )
-
-
 def _file_of(routine: Routine) -> str:
     return display(routine.path or f"{routine.name}.toml")
-
-
-def _describe_obstacle(verdict: Verdict) -> str:
-    """Return why the policy does not let a routine make a call of its own by itself."""
-    reason = f": {verdict.reason}" if verdict.reason else ""
-    if verdict.effect is Effect.ASK:
-        return f"each run waits until a person has approved it{reason} ({verdict.rule})"
-    return f"the policy does not allow it{reason} ({verdict.rule})"
 
 
 @dataclass(frozen=True, slots=True)

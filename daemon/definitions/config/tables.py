@@ -514,7 +514,7 @@ Group: TypeAlias = Annotated[int, BeforeValidator(_gid_of), Field(ge=0)]
 
 class McpConfig(Table):
     """One MCP server, whose tools are called `NAME__tool`: a command that is started, or an
-    address.
+    address. A new one, and a change of any key but `machines`, takes a restart.
     """
 
     command: Items[Name] = ()
@@ -561,7 +561,7 @@ class ToolsConfig(Table):
 
 
 class SearchConfig(Table):
-    """What the tool web_search asks."""
+    """What the tool web_search asks. Takes a restart."""
 
     kind: Literal["tavily", "searxng", "wikipedia"] | None = None
     """Tavily, a SearXNG of your own, or Wikipedia; without it there is no such tool."""

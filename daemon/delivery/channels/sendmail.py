@@ -159,7 +159,7 @@ async def _run_program(
         try:
             async with asyncio.timeout(limit):
                 has_read_all, code = await asyncio.gather(
-                    _write_input(process.stdin, content), process.wait()
+                    write_input(process.stdin, content), process.wait()
                 )
         except TimeoutError:
             pass
@@ -177,10 +177,12 @@ async def _run_program(
         transport.close()
 
 
-async def _write_input(pipe: asyncio.StreamWriter, content: bytes) -> bool:
+async def write_input(pipe: asyncio.StreamWriter, content: bytes) -> bool:
     """Write the mail and close the pipe; return False if the program stopped reading before the
     end.
     """
+    if pipe.is_closing():  # nobody reads any more, and a write to it would raise nothing
+        return False
     try:
         pipe.write(content)
         await pipe.drain()

@@ -45,6 +45,7 @@ def make_waiting_notice(
         head=head,
         questions=tuple(questions),
         targets=tuple(dict.fromkeys(targets)),
+        is_tainted=any(approval_request.taint for approval_request in requests),
     )
 
 
@@ -66,6 +67,7 @@ def make_reminder_notice(
             "call. This is the only reminder."
         ),
         questions=_limit_questions(approvals, questions),
+        is_tainted=any(approval.approval_request.taint for approval in approvals),
     )
 
 
@@ -87,6 +89,7 @@ def make_expiry_notice(
             f"`agentctl inspect {run}` shows how."
         ),
         questions=_limit_questions(approvals, questions),
+        is_tainted=any(approval.approval_request.taint for approval in approvals),
     )
 
 

@@ -223,6 +223,7 @@ def format_request(
         head_length, tail_length = max_characters * 2 // 3, max_characters // 3
         count = len(text) - head_length - tail_length
         text = f"{text[:head_length]}… ({count:,} characters left out) …{text[-tail_length:]}"
+        text = sanitize(text)  # half of a word may mean something by itself
     return f"{text} (agentctl approvals {id_} shows all)" if id_ else text
 
 

@@ -21,6 +21,7 @@ import structlog
 from daemon.definitions.words import shorten
 from daemon.errors import ToolFailed
 from daemon.models import Json
+from daemon.system.http_body import ACCEPT_ENCODING
 from daemon.system.http_client import connection_settings
 from daemon.tools.mcp.accepted_tools import McpTool
 
@@ -104,7 +105,8 @@ class McpServer:
             ) from None
         except Exception as error:
             if await self._is_answering(client):
-                raise ToolFailed(f"{self.name}: {_describe_error(error)}") from error
+                unknown = "; what came of it is unknown" if _is_lost(error) else ""
+                raise ToolFailed(f"{self.name}: {_describe_error(error)}{unknown}") from error
             await self.close()
             problem = (
                 "went away during the call; what came of it is unknown, check before trying again"
@@ -149,9 +151,16 @@ class McpServer:
             return self._client
 
     async def _is_answering(self, client: Client) -> bool:
+        from mcp import MCPError
+        from mcp.types import METHOD_NOT_FOUND
+
         try:
             async with asyncio.timeout(PING_TIMEOUT):
-                await client.send_ping()
+                await client.session.send_ping()
+        except MCPError as error:
+            # the protocol of 2026-07-28 has no ping: who says so is there
+            if error.code != METHOD_NOT_FOUND:
+                return False
         except Exception:  # noqa: BLE001  one call: whatever it is, nobody is there
             return False
         self._last_answer = asyncio.get_running_loop().time()
@@ -191,7 +200,7 @@ class McpServer:
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
 
-            from daemon.system.httpx2_transports import LimitedTransport
+            from daemon.tools.mcp.http_transport import FewCookies, McpHttpTransport
             from daemon.tools.mcp.transport import (
                 MAX_MESSAGE,
                 StdioServer,
@@ -209,24 +218,24 @@ class McpServer:
             }
             server = StdioServer(self.name, config.command, env, config.cwd, stderr_file.stream)
             return Client(open_limited(open_stdio(server)))
-        headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
-
-        transport = LimitedTransport(
-            httpx2.AsyncHTTPTransport(**connection_settings(str(config.url))),
-            MAX_MESSAGE,
-            # a stream stays open for as long as its server is used; the SDK bounds each event
-            is_limited=lambda answer_headers: (
-                not answer_headers.get("content-type", "").startswith("text/event-stream")
-            ),
-        )
+        headers = {"Accept-Encoding": ACCEPT_ENCODING}
+        if self._secret:
+            headers["Authorization"] = f"Bearer {self._secret}"
+        url = str(config.url)
         client = httpx2.AsyncClient(
-            transport=transport,
+            transport=McpHttpTransport(
+                httpx2.AsyncHTTPTransport(**connection_settings(url)),
+                limit=MAX_MESSAGE,
+                time_limit=max(config.timeout.total_seconds(), START_TIMEOUT) + PING_TIMEOUT,
+            ),
             trust_env=False,
             headers=headers,
+            cookies=FewCookies(),
             timeout=httpx2.Timeout(HTTP_TIMEOUT, read=STREAM_TIMEOUT),
         )
         stack.push_async_callback(client.aclose)
-        return Client(open_limited(streamable_http_client(str(config.url), http_client=client)))
+        http = streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE)
+        return Client(open_limited(http))
 
 
 class _StderrFile:
@@ -269,6 +278,14 @@ def _text(part: Any) -> str:
     if part.type == "resource" and getattr(part.resource, "text", None):
         return str(part.resource.text)
     return f"[{part.type.replace('_', ' ')}{f' {part.uri}' if hasattr(part, 'uri') else ''}]"
+
+
+def _is_lost(error: Exception) -> bool:
+    """Return whether a call failed as its answer cannot be read, or never came."""
+    from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED, PARSE_ERROR
+
+    return isinstance(error, MCPError) and error.code in (CONNECTION_CLOSED, PARSE_ERROR)
 
 
 def _describe_error(error: BaseException) -> str:

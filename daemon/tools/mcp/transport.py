@@ -8,6 +8,7 @@ kinds of connections pass on only a few requests of the server at a time.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -16,16 +17,25 @@ from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
 
 import anyio
+import anyio.lowlevel
 import structlog
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp.types import (
+    PARSE_ERROR,
+    ErrorData,
     JSONRPCError,
+    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
+    RequestId,
     jsonrpc_message_adapter,
 )
+from pydantic import ValidationError
+
+from daemon.definitions.words import shorten
+from daemon.system.http_body import parse_json
 
 log = structlog.get_logger()
 
@@ -35,6 +45,10 @@ MAX_MESSAGE = 4_000_000
 # are there.
 MAX_REQUESTS = 20
 _READ_BYTES = 65_536
+_MAX_SHOWN = 200  # characters of a line that is no message
+# The id of an answer that cannot be parsed stands near its beginning or its end.
+_EDGE_BYTES = 200
+_ID = re.compile(rb'"id"\s*:\s*"?([\w.-]{1,100})')
 # Seconds that a server has to end once its stdin is closed, and then after each signal.
 _END_TIMEOUT = 2.0
 _POLL_SECONDS = 0.01
@@ -93,17 +107,17 @@ async def open_stdio(server: StdioServer) -> AsyncGenerator[Streams]:
     to_client, from_server = anyio.create_memory_object_stream[Message](0)
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage](0)
 
+    lines = _Lines(server.name)
+
     async def read() -> None:
         async with to_client:
             async for line in _read_lines(stdout, server.name):
+                message = lines.parse(line)
+                if message is None:
+                    await anyio.lowlevel.checkpoint()
+                    continue
                 try:
-                    message: Message = SessionMessage(
-                        jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    )
-                except ValueError as error:
-                    message = error
-                try:
-                    await to_client.send(message)
+                    await to_client.send(SessionMessage(message))
                 except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                     return  # nobody listens any more
 
@@ -111,6 +125,7 @@ async def open_stdio(server: StdioServer) -> AsyncGenerator[Streams]:
         try:
             async with from_client:
                 async for message in from_client:
+                    lines.note_sent(message.message)
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await _write(stdin, text.encode() + b"\n")
         except OSError:
@@ -128,6 +143,82 @@ async def open_stdio(server: StdioServer) -> AsyncGenerator[Streams]:
                 stdout.close()
                 for stream in (to_client, from_server, to_server, from_client):
                     await stream.aclose()
+
+
+class _Lines:
+    """What the lines of a server say.
+
+    The specification allows it nothing but messages on its stdout, and the SDK drops what is none.
+    But programs greet, npm prints notices, and some log there, so such lines do no harm. Only one
+    that was meant as an answer fails the request, which would otherwise wait for its whole time.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._waiting: dict[str, RequestId] = {}
+        """The ids of requests that have no answer yet, by their texts: some servers make texts of
+        numbers.
+        """
+        self._is_told = False
+
+    def note_sent(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCRequest):
+            self._waiting[str(message.id)] = message.id
+        elif (
+            isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled"
+        ):
+            self._waiting.pop(str((message.params or {}).get("requestId")), None)
+
+    def parse(self, line: bytes) -> JSONRPCMessage | None:
+        """Return the message of a line; an error in the place of an answer that is none, and None
+        for any other line.
+        """
+        if not line.strip():
+            return None
+        reason = "no JSON object"
+        if line.lstrip().startswith(b"{"):
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValidationError as error:
+                fault = error.errors(include_url=False, include_context=False)[0]
+                is_json = fault["type"] != "json_invalid"
+                reason = "no message of JSON-RPC 2.0" if is_json else fault["msg"]
+            else:
+                if isinstance(message, JSONRPCResponse | JSONRPCError):
+                    self._waiting.pop(str(message.id), None)
+                return message
+        beginning = shorten(line[:_MAX_SHOWN].decode(errors="replace"), _MAX_SHOWN)
+        if not self._is_told:
+            self._is_told = True
+            log.warning("mcp.no_message", server=self._server, line=beginning, error=reason)
+        id_ = self._find_request(line)
+        if id_ is None:
+            return None
+        del self._waiting[str(id_)]
+        problem = f"its answer is no message of MCP ({reason}); it begins with {beginning}"
+        return JSONRPCError(
+            jsonrpc="2.0", id=id_, error=ErrorData(code=PARSE_ERROR, message=problem)
+        )
+
+    def _find_request(self, line: bytes) -> RequestId | None:
+        """Return the id of the request that a line without a message was to answer; None if it was
+        meant for something else.
+        """
+        if not line.lstrip().startswith(b"{"):
+            return None
+        try:
+            value = parse_json(line)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            is_answer = "jsonrpc" in value and "method" not in value
+            return self._waiting.get(str(value.get("id"))) if is_answer else None
+        start, end = line[:_EDGE_BYTES], line[-_EDGE_BYTES:]
+        if b'"method"' in start or not (b'"jsonrpc"' in start or b'"jsonrpc"' in end):
+            return None
+        texts = {match[1].decode() for part in (start, end) for match in _ID.finditer(part)}
+        ids = [self._waiting[text] for text in texts if text in self._waiting]
+        return ids[0] if len(ids) == 1 else None
 
 
 async def _read_lines(stdout: IO[bytes], server: str) -> AsyncIterator[bytes]:
@@ -243,6 +334,8 @@ class _LimitedReadStream(_NotedStream):
             id_ = (message.params or {}).get("requestId")
             if isinstance(id_, str | int):  # a request that is called off gets no answer
                 self._unanswered_ids.discard(id_)
+        elif isinstance(message, JSONRPCResponse):
+            _remove_output_schemas(message.result)
         return True
 
     async def receive(self) -> Message:
@@ -259,6 +352,18 @@ class _LimitedReadStream(_NotedStream):
             return await self.receive()
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
+
+
+def _remove_output_schemas(result: dict[str, Any]) -> None:
+    """Have a list of tools say nothing of what they answer.
+
+    The SDK would hold each answer against that, here and now, and a pattern in it may take forever.
+    We use no such promise of a server.
+    """
+    tools = result.get("tools")
+    for tool in tools if isinstance(tools, list) else []:
+        if isinstance(tool, dict):
+            tool.pop("outputSchema", None)
 
 
 class _NotingWriteStream(_NotedStream):

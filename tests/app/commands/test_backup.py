@@ -3,7 +3,10 @@ state.
 """
 
 import os
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -13,7 +16,7 @@ from daemon.app.commands.transfer import export, import_file
 from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError, Refused, StateBusy
 from daemon.models import DeliveryStatus, Status, Step, StepKind
-from daemon.store.database import Database
+from daemon.store.database import MIGRATIONS, Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
 from daemon.testing import FakeClock
@@ -321,6 +324,170 @@ async def test_a_forged_backup_neither_ends_the_pause_nor_writes_elsewhere(
     with pytest.raises(Refused, match=problem):
         restore(tmp_path / "b", state)
     assert [path.name for path in state.iterdir()] == ["agentd.lock"]
+
+
+async def test_a_table_that_cannot_be_paused_is_not_restored(home, config, tmp_path):
+    await fill_state(home.state, "morning", "evening")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    with closing(sqlite3.connect(tmp_path / "b", isolation_level=None)) as copy:
+        copy.executescript(
+            "CREATE TABLE other AS SELECT name, paused FROM routine; DROP TABLE routine;"
+            "CREATE TABLE routine (name TEXT, paused INTEGER, paused_until INTEGER,"
+            " paused_why TEXT UNIQUE ON CONFLICT IGNORE);"
+            "INSERT INTO routine SELECT name, paused, NULL, NULL FROM other; DROP TABLE other;"
+        )
+    before = (home.state / "agentd.db").read_bytes()
+    with pytest.raises(Refused, match="cannot be paused"):
+        restore(tmp_path / "b", home.state)
+    assert (home.state / "agentd.db").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("INSERT INTO migration VALUES (999, 'x', 0)", "by a newer version of agentd .schema 999"),
+        ("DELETE FROM migration", "does not say of which version"),
+        ("DELETE FROM backup", "does not say when"),
+        ("UPDATE backup SET value = CAST(x'ff' AS TEXT)", "is no backup of agentd"),
+        ("DROP TABLE backup_file", "is no backup of agentd"),
+        ("DROP TABLE outbox", "is no backup of agentd"),
+        ("PRAGMA application_id = 7", "is no backup of agentd"),
+    ],
+)
+async def test_a_backup_that_this_version_cannot_use_changes_nothing(
+    home, config, tmp_path, statement, problem
+):
+    await fill_state(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    with closing(sqlite3.connect(tmp_path / "b", isolation_level=None)) as copy:
+        copy.execute(statement)
+    before = (home.state / "agentd.db").read_bytes()
+    with pytest.raises(Refused, match=problem):
+        restore(tmp_path / "b", home.state)
+    assert (home.state / "agentd.db").read_bytes() == before
+    assert not list(home.state.glob("*before*"))
+
+
+async def test_a_backup_that_is_cut_anywhere_changes_nothing(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    whole, before = (tmp_path / "b").read_bytes(), (home.state / "agentd.db").read_bytes()
+    for size in (1, 99, 4_000, *range(4_096, len(whole), len(whole) // 20), len(whole) - 1):
+        (tmp_path / "cut").write_bytes(whole[:size])
+        with pytest.raises(Refused):
+            restore(tmp_path / "cut", home.state)
+    assert (home.state / "agentd.db").read_bytes() == before
+    assert not list(home.state.glob("*before*"))
+
+
+@pytest.mark.parametrize(
+    "version", [file.name[:3] for file in sorted(MIGRATIONS.glob("[0-9]*.sql"))]
+)
+async def test_a_backup_of_each_older_version_is_restored(tmp_path, version):
+    older, state = tmp_path / "migrations", tmp_path / "state"
+    older.mkdir()
+    state.mkdir()
+    for file in MIGRATIONS.glob("[0-9]*.sql"):
+        if file.name[:3] <= version:
+            shutil.copy(file, older)
+    db = await Database.open(state / "agentd.db", migrations=older)
+    await db.close()
+    backup(state, tmp_path / "b", None, progress=QUIET)
+    restore(tmp_path / "b", tmp_path / "new")
+    db, journal = await open_journal(tmp_path / "new")
+    assert (await journal.routines.set_baselines({"morning": "key"}))["morning"].paused
+    await db.close()
+
+
+async def test_two_restores_in_one_second_keep_both_databases(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    with closing(sqlite3.connect(home.state / "agentd.db")) as first:
+        first.execute("INSERT INTO meta VALUES ('mine', 'kept')")
+        first.commit()
+    for _ in range(3):
+        restore(tmp_path / "b", home.state, now=START)
+    aside = sorted(home.state.glob("agentd.db.before-restore-*"))
+    assert len(aside) == 3
+    with closing(sqlite3.connect(aside[0])) as first:
+        assert first.execute("SELECT value FROM meta WHERE key = 'mine'").fetchone() == ("kept",)
+
+
+async def test_what_is_only_in_the_log_of_the_database_is_set_aside_with_it(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    with (
+        closing(sqlite3.connect(home.state / "agentd.db", timeout=0)) as reader,
+        closing(sqlite3.connect(home.state / "agentd.db")) as writer,
+    ):
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM meta").fetchall()
+        writer.execute("INSERT INTO meta VALUES ('mine', 'kept')")
+        writer.commit()
+        restore(tmp_path / "b", home.state)
+        (aside,) = home.state.glob("agentd.db.before-restore-*[0-9]")
+        (tmp_path / "aside").write_bytes(aside.read_bytes())
+        (tmp_path / "aside-wal").write_bytes(aside.with_name(f"{aside.name}-wal").read_bytes())
+        with closing(sqlite3.connect(tmp_path / "aside")) as old:
+            assert old.execute("SELECT value FROM meta WHERE key = 'mine'").fetchone() == ("kept",)
+
+
+async def test_a_restore_without_room_says_so_and_changes_nothing(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    before = (home.state / "agentd.db").read_bytes()
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from daemon.app.commands.backup import restore; from daemon.errors import Refused\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "try: restore(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "except Refused as error: print(error)"
+    )
+    arguments = [sys.executable, "-c", code, tmp_path / "b", home.state]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert f"or {home.state} not written: disk I/O error" in result.stdout
+    assert (home.state / "agentd.db").read_bytes() == before
+    assert not list(home.state.glob("*part*"))
+
+
+@pytest.mark.parametrize("place", ["definitions", "state"])
+async def test_no_file_is_written_through_a_link_that_leads_out(home, config, tmp_path, place):
+    await fill_state(home.state, "morning")
+    (home.state / "routines.d").mkdir()
+    (home.state / "routines.d/made.toml").write_text(MORNING)
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    (home.state / "routines.d/made.toml").unlink()
+    (home.state / "routines.d").rmdir()
+    outside, definitions = tmp_path / "outside", tmp_path / "definitions"
+    outside.mkdir()
+    definitions.mkdir()
+    link = definitions / "routines" if place == "definitions" else home.state / "routines.d"
+    link.symlink_to(outside)
+    before = (home.state / "agentd.db").read_bytes()
+    with pytest.raises(Refused, match=r"leads out of .* by a link"):
+        restore(tmp_path / "b", home.state, definitions=definitions)
+    assert list(outside.iterdir()) == []
+    assert (home.state / "agentd.db").read_bytes() == before
+    assert not (definitions / "config.toml").exists()
+    link.unlink()
+    (link.parent / "inside").mkdir()
+    link.symlink_to("inside")
+    (tmp_path / "other name").symlink_to(definitions)
+    restore(tmp_path / "b", home.state, definitions=tmp_path / "other name")
+    assert (definitions / "routines/morning.toml").read_text() == MORNING
+    assert (home.state / "routines.d/made.toml").read_text() == MORNING
+
+
+async def test_a_backup_is_not_put_beside_a_journal_in_postgres(home, tmp_path):
+    home.routine("morning", MORNING)
+    await fill_state(home.state, "morning")
+    result = await home.agentd("backup", tmp_path / "b")
+    assert result.code == 0
+    config = home.folder / "config.toml"
+    config.write_text(f'{config.read_text()}\n[store]\nurl = "postgresql://localhost/agentd"\n')
+    refused = await home.agentctl("restore", tmp_path / "b")
+    assert refused.code == 5
+    assert "keeps the journal in PostgreSQL" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from daemon.app.commands.validate import TOOLS, Checkup, check_all, examine
 from daemon.app.installation import Installation
 from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
+from daemon.errors import ConfigError
 from daemon.models import Status
 from daemon.telemetry.redaction import Secrets
 from daemon.testing import TestApp
@@ -236,6 +237,83 @@ def test_validate_fails_where_a_daemon_would_not_start(
     assert check_all(folder / "config.toml", env={}, elsewhere=True) == 0
 
 
+EMBEDDER = (
+    '[memory]\nembedder = "openai_compatible"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
+)
+SERVER = '[mcp.t]\nurl = "http://127.0.0.1:1/"\n'
+BOT = '[chat.bot]\nkind = "telegram"\nallow = [1]\n'
+STARTS = {
+    "nothing besides": "",
+    "a search with its key": '[search]\nkind = "tavily"\napi_key_file = "key"\n',
+    "a search whose key file is missing": '[search]\nkind = "tavily"\napi_key_file = "no"\n',
+    "a search whose variable is not set": '[search]\nkind = "tavily"\napi_key_env = "NOPE"\n',
+    "an MCP server with its key": f'{SERVER}api_key_file = "key"\n',
+    "an MCP server whose key file is missing": f'{SERVER}api_key_file = "no"\n',
+    "an MCP server whose variable is not set": f'{SERVER}api_key_env = "NOPE"\n',
+    "an embedder with its key": f'{EMBEDDER}api_key_file = "key"\n',
+    "an embedder whose key file is missing": f'{EMBEDDER}api_key_file = "no"\n',
+    "a database whose file is missing": '[store]\nurl_file = "no"\n',
+    "a database whose variable is not set": '[store]\nurl_env = "NOPE"\n',
+    "a database whose address is none": '[store]\nurl_file = "key"\n',
+    "a workspace that is a folder": 'workspace = "skills"\n',
+    "a workspace that is made": 'workspace = "new/folder"\n',
+    "a workspace that is a file": 'workspace = "key"\n',
+    "a workspace in a file": 'workspace = "key/folder"\n',
+    "a workspace that is a link to nothing": 'workspace = "link"\n',
+    "a target without its address": '[targets.ops]\nkind = "webhook"\nurl_file = "no"\n',
+    "a chat with its token": f'{BOT}token_file = "key"\n',
+    "a chat without its token": f'{BOT}token_file = "no"\n',
+    "webhooks without their secret": '[hooks]\nsecret_file = "no"\n',
+    "a provider that nobody uses and nobody knows": '[providers.p]\nkind = "nomod:Cls"\n',
+    "a provider that nobody uses, without its key": (
+        '[providers.p]\nkind = "claude"\nmodel = "m"\napi_key_file = "no"\n'
+    ),
+    "an unknown provider that answers": 'provider = "p"\n[providers.p]\nkind = "nomod:Cls"\n',
+    "a provider without its key that answers": (
+        'provider = "p"\n[providers.p]\nkind = "claude"\nmodel = "m"\napi_key_env = "NOPE"\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("config", STARTS.values(), ids=STARTS)
+async def test_validate_fails_exactly_where_the_daemon_does_not_start(
+    tmp_path: Path, config: str
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "skills").mkdir()
+    app = TestApp(tmp_path, config=config)
+    app.write("key", "tvly-0123456789")
+    app.write_routine("r", '[run]\nprompt = "x"\n')
+    code = check_all(tmp_path / "config.toml", env={}, state=app.state)
+    has_started = True
+    try:
+        async with app:
+            pass
+    except ConfigError:
+        has_started = False
+    assert code == (0 if has_started else 1)
+
+
+def test_validate_names_each_key_without_which_no_daemon_starts(folder: Path) -> None:
+    (folder / "config.toml").write_text(
+        f'{SERVER}api_key_env = "NOPE"\n[search]\nkind = "tavily"\napi_key_file = "no"\n'
+        f'{EMBEDDER}api_key_file = "no"\n[store]\nurl_env = "NOPE"\n'
+    )
+    missing = check_folder(folder).missing
+    places = (":6: search", ":3: mcp.t", ":11: memory", ":13: store")
+    for note, place in zip(missing, places, strict=True):
+        assert f"config.toml{place}." in note
+    assert check_all(folder / "config.toml", env={}, elsewhere=True) == 0
+
+
+def test_a_provider_that_nobody_uses_is_a_note_and_one_of_a_routine_a_fault(folder: Path) -> None:
+    (folder / "config.toml").write_text('[providers.p]\nkind = "nomod:Cls"\n')
+    (note,) = check_folder(folder).notes
+    assert "config.toml:2: providers.p.kind" in note
+    (folder / "routines/r.toml").write_text('[run]\nprompt = "x"\nprovider = "p"\n')
+    assert [fault.key for fault in check_folder(folder).faults] == ["providers.p.kind"]
+
+
 def test_validate_refuses_a_policy_that_opens_the_scripts_as_the_daemon_does(folder: Path) -> None:
     policy = folder / "policy.toml"
     text = policy.read_text()
@@ -410,6 +488,7 @@ def test_validate_without_a_config_names_the_tried_paths(
 
 def test_validate_reports_invalid_provider_settings(folder: Path) -> None:
     (folder / "config.toml").write_text(
+        'provider = "a"\n[ask]\nprovider = "b"\n'
         '[providers.a]\nkind = "claude"\nmodel = "m"\ncapabilities = { tool = true }\n'
         '[providers.b]\nkind = "openai"\nmodel = "m"\ncapabilities = { tols = true }\n'
         '[providers.c]\nkind = "open_source"\nmodel = "m"\nbase_url = '

@@ -19,7 +19,11 @@ from daemon.delivery.channels.mail_url import (
     parse_mail_address,
     parse_sendmail_address,
 )
-from daemon.delivery.channels.sendmail import SendmailChannel, find_program_fault
+from daemon.delivery.channels.sendmail import (
+    SendmailChannel,
+    find_program_fault,
+    write_input,
+)
 from daemon.delivery.targets import Targets
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
@@ -199,6 +203,17 @@ async def test_a_program_that_does_not_read_the_mail_has_not_taken_it(program, d
     with pytest.raises(DeliveryFailed, match="did not read the mail") as error:
         await program.channel().send(delivery(report))
     assert error.value.retry
+
+
+async def test_a_program_that_was_gone_before_the_mail_came_has_not_taken_it():
+    process = await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", "exec <&-; exit 0", stdin=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
+    while not process.stdin.is_closing():  # asyncio has just seen that nobody reads
+        await asyncio.sleep(0)
+    assert not await write_input(process.stdin, b"Subject: heartbeat")
+    assert await process.wait() == 0
 
 
 async def test_a_process_that_sendmail_leaves_behind_does_not_hold_the_mail(program, delivery):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from daemon.app.commands.validate import policy_faults
 from daemon.testing import TestApp
+from tests.cli.agentctl import agentctl
 
 RULES = """
 version = 1
@@ -125,3 +127,42 @@ async def test_the_note_says_that_sub_agents_ask_nobody(tmp_path):
     policy = f'{RULES}[[rule]]\ntool = "subagent"\neffect = "allow"\n'
     text = await asks(tmp_path, '["script", "subagent"]', policy=policy)
     assert text.endswith("; its sub-agents are denied what a person would be asked about")
+
+
+GATHER = """
+[run]
+prompt = "x"
+[[gather]]
+name = "x"
+tool = "shell"
+args = {{ command = "{}" }}
+"""
+
+
+async def test_list_and_reload_name_what_a_routine_gathers_and_the_policy_denies(tmp_path):
+    app = TestApp(tmp_path)
+    app.write("policy.toml", RULES)
+    async with app, app.serve_api() as socket:
+        engine = app.daemon.scheduling.engine
+        await engine.start(await app.daemon.reloader.load_routines())
+        app.write_routine("g", GATHER.format("curl http://x/"))
+        app.write_routine("free", GATHER.format("df"))
+        result = await agentctl(socket, "reload")
+        assert result.out.strip() == "added free, g"
+        (line,) = result.err.splitlines()
+        assert line.startswith("g: gather[0]: every run of g fails: the policy denies this, by ")
+        assert "agentctl policy explain --routine g -- 'curl http://x/'" in line
+        assert line in (await agentctl(socket, "list")).out.splitlines()
+        assert f"  {line}" in (await agentctl(socket, "show", "g")).out.splitlines()
+        (fault,) = policy_faults(
+            app.daemon.settings.policy, [app.daemon.scheduling.engine.routines["g"]]
+        )
+        assert fault.problem in line and fault.hint in line
+        await engine.stop()
+
+
+async def test_list_names_the_command_of_a_gate_that_waits_for_a_person(tmp_path):
+    routine = '[run]\nprompt = "x"\n[gate]\ncommand = ["df"]\n'
+    policy = RULES.replace('effect = "allow"\nprofile', 'effect = "ask"\nprofile')
+    text = await asks(tmp_path, "", policy=policy, routine=routine)
+    assert text.startswith("releases: gate.command: each run waits until a person has approved it")

@@ -4,12 +4,16 @@ answer.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from daemon.definitions.routines.routine import Routine
+from daemon.delivery.markup import split_first_parts
+from daemon.delivery.message import compose
+from daemon.delivery.sanitize import neutralize
 from daemon.models import ApprovalRequest, DeliveryStatus, Run, Taint
 from daemon.runs.approvals.notice import MAX_CALL_CHARACTERS, make_waiting_notice
 from daemon.runs.approvals.request import format_request
@@ -210,6 +214,44 @@ async def test_the_start_and_the_end_of_a_line_of_very_many_words_are_shown(buil
     text = word(replace(approval.approval_request, request=request), run)
     assert "tee file0 " in text and "file999 last.sh" in text and "characters left out" in text
     assert len(text) < MAX_CALL_CHARACTERS + 1_000
+
+
+@pytest.mark.parametrize("word_of_call", ["evil.comx", "a/resume"])
+async def test_half_of_a_word_of_a_cut_call_is_no_address_and_no_command(
+    build_harness, word_of_call
+):
+    run, approval = await build_harness(turn(write()), "Done.").run_to_question()
+    for length in range(12):  # wherever the cut comes
+        commands = [{"argv": ["t" * (length + 1), *[word_of_call] * 300, "e" * (length + 1)]}]
+        request = {**approval.approval_request.request, "line": [[";", commands]], "arguments": {}}
+        asked = replace(approval.approval_request, request=request, taint=Taint.TAINTED)
+        call = word(asked, run).split("\n\n")[0]
+        assert "characters left out" in call
+        assert neutralize(call) == call
+
+
+@pytest.mark.parametrize("taint", [Taint.NONE, Taint.TAINTED])
+async def test_each_part_of_a_notice_that_is_cut_on_its_way_is_sanitized_if_tainted(
+    build_harness, journal, taint
+):
+    harness = telling(build_harness(turn(write()), "Done."))
+    run, approval = await harness.run_to_question()
+    request = {**approval.approval_request.request, "arguments": {"content": "x/resume-" * 140}}
+    asked = replace(approval.approval_request, request=request, taint=taint)
+    until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
+    notice = make_waiting_notice(run, [asked], ["mail"], deadline=until, redact=str)
+    assert notice.is_tainted is bool(taint)
+    (question,) = await journal.outbox.find(run=run.id)
+    options = {**question.options, "text": notice.questions[0][1]}
+    message = compose(replace(question, options=options | {"tainted": notice.is_tainted}))
+    parts = list[str]()
+    for limit in range(100, 109):  # wherever the cuts come
+        cut_parts, _ = split_first_parts(
+            message.text, limit, max_parts=20, sanitize=message.sanitize
+        )
+        parts += cut_parts
+    commands = [part for part in parts if re.search(r"(?<!\w)/resume\b", part)]
+    assert bool(commands) is not bool(taint)
 
 
 async def test_nothing_in_a_cut_argument_passes_for_another_argument(build_harness):

@@ -177,6 +177,81 @@ async def test_a_schema_that_says_odd_things_is_no_fault_of_a_call(shop, schema,
     assert fault in result.text
 
 
+async def test_a_pattern_for_what_a_tool_answers_is_not_tried(shop):
+    change = (
+        "schema = {'type': 'object'}\n"
+        "wanted = {'type': 'object', 'properties': {'x': {'pattern': '^(a+)+$'}}}\n"
+        "tools = [{'name': 't', 'inputSchema': schema, 'outputSchema': wanted}]\n"
+        "answers['tools/list'] = lambda request: {'tools': tools}\n"
+        "answers['tools/call'] = lambda request: "
+        # each further letter takes twice as long
+        "{'content': [], 'structuredContent': {'x': 'a' * 22 + '!'}}"
+    )
+    odd = shop(odd=change)
+    await odd.servers.register_tools(["odd__*"])
+    result = await odd.call("odd__t")
+    assert result.ok, result.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ('{"jsonrpc": "2.0", "id": %d, "result": {"content": [', "Invalid JSON: EOF"),
+        ('{"jsonrpc": "2.0", "id": %d, "result": {"x": ' + "9" * 5_000 + "}}", "out of range"),
+        ('{"result": {"x": ' + "[" * 9_000 + '}, "jsonrpc": "2.0", "id": %d}', "recursion limit"),
+        ('{"jsonrpc": "2.0", "id": %d, "result": {"x": "\\ud800"}}', "hex escape"),
+        ('{"jsonrpc": "2.0", "id": %d, "result": 7}', "no message of JSON-RPC 2.0"),
+        ('{"jsonrpc": "2.0", "id": "%d", "result": {"\x1b[31m": }}', "Invalid JSON"),
+        ('{"jsonrpc": "1.0", "id": %d, "result": {}}', "no message of JSON-RPC 2.0"),
+    ],
+)
+async def test_an_answer_that_is_no_message_fails_its_call_at_once(answer, reason):
+    change = f"answers['tools/call'] = lambda request: {answer!r} % request['id'] + '\\n'"
+    async with open_server(change) as server:
+        with (
+            capture_logs() as logs,
+            pytest.raises(ToolFailed, match="no message of MCP") as failure,
+        ):
+            await server.call("t", {})
+        assert reason in str(failure.value)
+        assert str(failure.value).endswith("what came of it is unknown")
+        assert str(failure.value).isprintable()
+        (entry,) = [entry for entry in logs if entry["event"] == "mcp.no_message"]
+        assert entry["line"].isprintable()
+        assert len(entry["line"]) <= 200
+        with pytest.raises(ToolFailed):  # it is asked on
+            await server.call("t", {})
+        assert server.connections == 1
+
+
+async def test_what_else_a_server_prints_does_no_harm():
+    prints = [
+        "",
+        "npm notice New major version of npm available! \x1b[31m10 -> 11\x1b[0m",
+        "{'jsonrpc': no JSON",
+        "[]",
+        '{"level": 30, "id": 4, "error": "no", "msg": "started"}',
+        '{"jsonrpc": "2.0", "method": "notifications/message", "params": {"id": 4, ',
+        '{"jsonrpc": "2.0", "id": 4711, "result": 7}',
+        "9" * 5_000,
+        "[" * 9_000,
+    ]
+    change = (
+        f"print(*{prints!r}, sep='\\n', flush=True)\n"
+        f"noise = '\\n'.join({prints!r})\n"
+        'fine = \'{"jsonrpc": "2.0", "id": %d, '
+        '"result": {"content": [{"type": "text", "text": "fine"}]}}\'\n'
+        "answers['tools/call'] = lambda request: "
+        "noise.replace('4,', '%d,' % request['id']) + '\\n' + fine % request['id'] + '\\n'"
+    )
+    async with open_server(change) as server:
+        with capture_logs() as logs:
+            assert await server.call("t", {}) == "fine"
+        (entry,) = [entry for entry in logs if entry["event"] == "mcp.no_message"]
+        assert entry["line"].startswith("npm notice")
+        assert entry["line"].isprintable()
+
+
 async def test_few_requests_of_a_server_are_answered_at_a_time():
     from_server, to_client = anyio.create_memory_object_stream(1_000)
     to_server, from_client = anyio.create_memory_object_stream(1_000)
@@ -233,3 +308,20 @@ def test_what_a_server_writes_to_stderr_does_not_fill_the_disk():
     file.trim()
     assert str(file) == ""
     file.close()
+
+
+async def test_a_server_without_ping_is_not_taken_for_gone():
+    """The protocol of 2026-07-28 has none."""
+    change = (
+        "complete = {'resultType': 'complete', 'ttlMs': 0, 'cacheScope': 'private'}\n"
+        "answers['server/discover'] = lambda request: {"
+        "**complete, 'supportedVersions': ['2026-07-28'], 'capabilities': {'tools': {}}, "
+        "'serverInfo': {'name': 'new', 'version': '1'}}\n"
+        "del answers['ping']\n"
+        "answers['tools/call'] = lambda request: {'code': 1, 'message': 'there is no such day'}\n"
+    )
+    async with open_server(change) as server:
+        for _ in range(2):
+            with pytest.raises(ToolFailed, match=r"^hostile: there is no such day$"):
+                await server.call("t", {})
+        assert server.connections == 1
