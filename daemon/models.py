@@ -166,6 +166,22 @@ class SegmentType(StrEnum):
 NO_MODEL = "none"
 """The `model` of a run without one: its report is the gathered facts."""
 
+ADVICE_AFTER_DENIAL = {
+    "en": "Nobody can be asked; do without it.",
+    "zh": "没有人可以询问;请不用它继续,或说明缺少什么。",
+}
+"""How what a model is told of a denied call ends, by language; see `without_advice`."""
+
+
+def without_advice(text: str) -> str:
+    """Return what a model was told of a denied call as a person reads it: the person can be asked,
+    and can change the policy.
+    """
+    for advice in ADVICE_AFTER_DENIAL.values():
+        text = text.replace(f" {advice}", "")
+    return text
+
+
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
 # For bytes.translate: the five low bits of each byte as a character.

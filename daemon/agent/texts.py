@@ -6,6 +6,8 @@ proves that both languages have every key and the same placeholders.
 
 from __future__ import annotations
 
+from daemon.models import ADVICE_AFTER_DENIAL
+
 MESSAGES: dict[str, dict[str, str]] = {
     "en": {
         "interrupted": "[failed] interrupted: outcome unknown; check before retrying",
@@ -16,9 +18,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         ),
         "unknown_tool": "[error] there is no tool {tool!r} here.{hint} Offered: {names}",
         "nearest": " Did you mean {name!r}?",
-        "denied": (
-            "[error] denied by {rule}: {reason}.{allowed} Nobody can be asked; do without it."
-        ),
+        "denied": f"[error] denied by {{rule}}: {{reason}}.{{allowed}} {ADVICE_AFTER_DENIAL['en']}",
         "allowed_forms": " What would be allowed: {forms}.",
         "approved": (
             "[a person allowed this {age} ago, {since} after you asked; things may have changed "
@@ -84,9 +84,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "malformed": "[错误] 未执行:无法读取 {tool} 的参数:{fault}。请发送一个 JSON 对象。",
         "unknown_tool": "[错误] 这里没有工具 {tool!r}。{hint} 可用:{names}",
         "nearest": "是否指 {name!r}?",
-        "denied": (
-            "[错误] 被 {rule} 拒绝:{reason}。{allowed} 没有人可以询问;请不用它继续,或说明缺少什么。"
-        ),
+        "denied": f"[错误] 被 {{rule}} 拒绝:{{reason}}。{{allowed}} {ADVICE_AFTER_DENIAL['zh']}",
         "allowed_forms": " 允许的形式:{forms}。",
         "approved": "[{age}前有人批准了此调用,距你提出 {since};情况可能已有变化]",
         "rejected": "[错误] 被拒绝:已询问有关人员,回答是不同意。不要再次提出;请不用它继续。",

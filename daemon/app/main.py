@@ -1048,7 +1048,9 @@ def _silence_stdout() -> None:
 
 
 def _print_error(error: DaemonError) -> int:
-    sys.stderr.write(f"agentd: {error}\n")
+    from daemon.cli.render import stderr_stream
+
+    stderr_stream().write_prose(f"agentd: {error}")
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 

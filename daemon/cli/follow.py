@@ -116,7 +116,7 @@ def _write_outcome(call: Call, run: Mapping[str, Any]) -> None:
         colour = YELLOW
     else:
         colour = RED
-    err.write_line(f"{err.sign(run['status'])} {err.paint(text, colour)}")
+    err.write_prose(text, colour=colour, begin=f"{err.sign(run['status'])} ")
 
 
 def _write_approvals(call: Call, run_id: str) -> None:

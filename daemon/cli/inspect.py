@@ -313,7 +313,12 @@ class _Timeline:
         if self.full and call.get("arguments"):
             self._write_text(json.dumps(call["arguments"], ensure_ascii=False, indent=2))
         self._write_verdict(call)
-        self._write_text(str(body["text"]))
+        text = str(body["text"])
+        if not body["ok"]:
+            from daemon.models import without_advice  # 10 ms, for denied calls alone
+
+            text = without_advice(text)
+        self._write_text(text)
 
     def _write_answer(self, step: Mapping[str, Any]) -> None:
         out, body = self.out, step["body"]

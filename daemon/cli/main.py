@@ -120,12 +120,15 @@ def _report_unreachable(error: Unreachable) -> int:
 
 
 def _report_problem(error: ApiError) -> int:
+    from daemon.cli.render import stderr_stream
+
+    err = stderr_stream()
     if faults := error.body.get("faults"):
         sys.stderr.write("agentctl: nothing was changed, as there are faults:\n")
         for fault in faults:
-            sys.stderr.write(f"  {fault['text']}\n")
+            err.write_prose(fault["text"], begin="  ", indent="    ")
     else:
-        sys.stderr.write(f"agentctl: {error}\n")
+        err.write_prose(f"agentctl: {error}")
     return EXIT_CODE_BY_PROBLEM.get(error.code, NOT_SUCCEEDED)
 
 

@@ -102,8 +102,11 @@ class RunProgress:
         name = f"{call.removeprefix('gather.')}: {tool}" if call.startswith("gather.") else tool
         self._write_step("ok" if event["ok"] else "fail", f"{name} {arguments}".strip(), duration)
         if not event["ok"]:
-            for line in str(event.get("preview") or "").splitlines():
-                self._out.write_line("    " + self._out.paint(self._out.sanitize(line), RED))
+            from daemon.models import without_advice  # 10 ms, for denied calls alone
+
+            for line in without_advice(str(event.get("preview") or "")).splitlines():
+                text = self._out.sanitize(line)
+                self._out.write_prose(text, colour=RED, begin="    ", indent="    ")
         if not self._running_calls:
             self._model_start = time.monotonic()
 

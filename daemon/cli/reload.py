@@ -33,5 +33,5 @@ def reload(call: Call) -> int:
             routine = call.client.request("GET", f"/v1/routines/{quote(name)}")
             write_policy_notes(call.err, routine)
     for fault in answer["faults"]:
-        call.err.write_line(call.err.paint(call.err.sanitize(fault["text"]), RED))
+        call.err.write_prose(call.err.sanitize(fault["text"]), colour=RED)
     return NOT_SUCCEEDED if answer["faults"] else DONE

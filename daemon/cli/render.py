@@ -87,6 +87,22 @@ class OutputStream:
     def write_line(self, text: str = "") -> None:
         self.stream.write(text + "\n")
 
+    def write_prose(
+        self, text: str, *, colour: str = "", begin: str = "", indent: str = "  "
+    ) -> None:
+        """Write sentences; on a terminal they are broken between words, and go on below `indent`.
+
+        `begin` stands before the text.
+        """
+        width = self.width
+        if width is None:
+            self.write_line(begin + self.paint(text, colour))
+            return
+        for line in text.split("\n"):
+            for part in wrap_text(line, width - len(indent)):
+                self.write_line(begin + self.paint(part, colour))
+                begin = indent
+
     def write_title(self, text: str) -> None:
         """Write an empty line and a bold one."""
         self.write_line()
@@ -311,11 +327,16 @@ def truncate(text: str, width: int, mark: str = "…") -> str:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Return the lines of a text that is broken between words; a word that is longer than the width
-    stays whole, so that a path or a command can be copied.
+    """Return the lines of a text that is broken between words.
+
+    A path or a command that is longer than the width stays whole, so that it can be copied.
     """
+    if display_width(text) <= width:
+        return [text]
+    import re
+
     lines = [""]
-    for word in text.split(" "):
+    for word in re.findall(r"`[^`]*`\S*|\(umask [^)]*\)\S*|\S+", text):
         if lines[-1] and display_width(f"{lines[-1]} {word}") > width:
             lines.append(word)
         else:

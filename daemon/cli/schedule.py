@@ -119,7 +119,7 @@ def explain_slot(call: Call) -> int:
         path += f"?at={quote(at)}"
     answer = call.request("GET", path)
     if answer is not None:
-        call.out.write_line(call.out.sanitize(answer["sentence"]))
+        call.out.write_prose(call.out.sanitize(answer["sentence"]), indent="")
     return DONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from daemon.models import NO_MODEL, Fact, Json, LLMMessage, LLMResponse
+from daemon.models import NO_MODEL, Fact, Json, LLMMessage, LLMResponse, without_advice
 from daemon.providers.base import LLMProvider
 from daemon.providers.facts import humanize_key
 
@@ -78,4 +78,5 @@ def _format_fact(fact: Fact) -> str:
     text = fact.text.strip()
     if fact.ok:
         return text or "nothing"
+    text = without_advice(text)
     return f"**This could not be gathered** ({fact.tool}):\n\n{text or 'no reason was given'}"

@@ -13,7 +13,9 @@ import termios
 
 import pytest
 
+from daemon.app.main import EX_CONFIG
 from daemon.cli.render import display_width
+from tests.app.setup.terminal import terminal
 
 pytestmark = pytest.mark.process
 
@@ -82,3 +84,15 @@ async def test_a_terminal_shows_all_events_where_the_config_says_so(home):
     (home.folder / "config.toml").write_text('[log]\nformat = "full"\n')
     async with Terminal(home, NO_COLOR="1") as terminal:
         await terminal.wait_for(r"info     engine\.started routines=")
+
+
+async def test_a_fault_at_the_start_is_broken_between_words(home):
+    home.write("config.toml", '[targets.mine]\nkind = "email"\n')
+    places = map(str, home.places)
+    async with terminal(*places, env=home.env, cwd=home.folder) as screen:
+        assert await screen.end() == EX_CONFIG
+    lines = [line.strip() for line in screen.text.splitlines()]
+    assert max(len(line) for line in lines if " " in line) <= 80
+    text = " ".join(lines)
+    assert text.startswith("agentd: ")
+    assert text.endswith('(found "email"); did you mean "mail"?')

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from daemon.agent.texts import say
 from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
@@ -357,6 +358,14 @@ def test_progress_says_that_and_why_a_run_was_put_off() -> None:
     RunProgress(OutputStream(screen, {})).show(event)
     until = parse_instant(event["until"])
     assert f"put off until {until:%H:%M:%S}: nobody listens" in screen.getvalue()
+
+
+def test_progress_does_not_tell_a_person_what_a_denial_tells_a_model() -> None:
+    screen = io.StringIO()
+    told = say("denied", "en", rule="default", reason="no rule allows shell", allowed="")
+    event = {"type": "tool_finished", "tool": "shell", "ok": False, "seconds": 0, "preview": told}
+    RunProgress(OutputStream(screen, {})).show(event)
+    assert screen.getvalue().endswith("    [error] denied by default: no rule allows shell.\n")
 
 
 async def test_run_of_a_routine_that_runs_follows_that_run(harness: ApiHarness) -> None:
@@ -761,6 +770,19 @@ async def test_tables_fit_the_terminal(harness: ApiHarness, columns: int) -> Non
         lines = (await on_terminal(harness.path, verb, columns=columns, env=plain)).out.splitlines()
         assert max(display_width(line) for line in lines) <= columns
         assert any("…" in line for line in lines)
+
+
+@pytest.mark.parametrize("verb", [("why", "heartbeat"), ("run", "no-such-routine")])
+async def test_sentences_are_broken_between_words_at_a_terminal_only(
+    harness: ApiHarness, verb: tuple[str, ...]
+) -> None:
+    piped = await agentctl(harness.path, *verb)
+    (sentence,) = (piped.out + piped.err).splitlines()
+    shown = await on_terminal(harness.path, *verb, columns=30, env={"NO_COLOR": "1"})
+    lines = shown.out.splitlines()
+    assert len(lines) > 1
+    assert max(len(line) for line in lines if " " in line.strip()) <= 30
+    assert " ".join(map(str.strip, lines)) == sentence
 
 
 async def test_progress_of_a_run_is_shown_and_removed_at_its_end(

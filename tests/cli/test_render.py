@@ -279,6 +279,23 @@ def test_sentences_of_a_table_go_on_in_the_next_line_and_paths_stay_whole(
     ]
 
 
+def test_prose_is_broken_between_words_at_a_terminal_and_nowhere_else(terminal: Terminal) -> None:
+    command = f"(umask 077; cat > /srv/{'a' * 30}/mail.url)"
+    text = f"{'word ' * 18}no such file; create it: {command}, one line, then Ctrl-D\nthe next"
+    out = OutputStream(terminal, {"NO_COLOR": "1"})  # 80 columns
+    out.write_prose(text, begin="✗ ")
+    assert terminal.getvalue().splitlines() == [
+        f"✗ {'word ' * 14}word",
+        "  word word word no such file; create it:",
+        f"  {command}, one line,",
+        "  then Ctrl-D",
+        "  the next",
+    ]
+    pipe = io.StringIO()
+    OutputStream(pipe, {}).write_prose(text, begin="✗ ")
+    assert pipe.getvalue() == f"✗ {text}\n"
+
+
 def test_in_very_narrow_tables_cells_stand_below_each_other(
     terminal: Terminal,
 ) -> None:

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
+from daemon.agent.texts import say
 from daemon.definitions.config.loading import load_config
 from daemon.errors import BadRequest, ConfigError, Overloaded
-from daemon.models import Chunk, Fact, FunctionCall, LLMMessage, LLMResponse, Usage
+from daemon.models import (
+    ADVICE_AFTER_DENIAL,
+    Chunk,
+    Fact,
+    FunctionCall,
+    LLMMessage,
+    LLMResponse,
+    Usage,
+)
 from daemon.providers import create_provider
 from daemon.providers.facts import new_boundary, wrap
 from daemon.providers.offline import report_of
@@ -80,6 +89,16 @@ def test_offline_marks_a_fact_without_text() -> None:
     empty = Fact(name="a", tool="t", ok=True, text=""), Fact(name="b", tool="t", ok=False, text="")
     assert "## A\n\nnothing" in report_of(empty)
     assert "no reason was given" in report_of(empty)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_offline_does_not_tell_a_person_what_a_denial_tells_a_model(language: str) -> None:
+    told = say("denied", language, rule="default", reason="no rule allows shell", allowed=" A, b.")
+    report = report_of([Fact(name="disks", tool="shell", ok=False, text=told)])
+    assert "no rule allows shell" in report
+    assert "A, b." in report
+    assert ADVICE_AFTER_DENIAL[language] in told
+    assert ADVICE_AFTER_DENIAL[language] not in report
 
 
 async def test_scripted_replies_are_used_once_in_order() -> None:
