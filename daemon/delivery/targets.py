@@ -203,16 +203,16 @@ def find_mail_fault(url: str) -> str:
     """
     from daemon.delivery.channels.mail_url import (
         is_sendmail,
-        parse_mail_address,
-        parse_sendmail_address,
+        parse_sendmail_url,
+        parse_smtp_url,
     )
 
     try:
         if is_sendmail(url):
             from daemon.delivery.channels.sendmail import find_program_fault
 
-            return find_program_fault(parse_sendmail_address(url).program)
-        parse_mail_address(url)
+            return find_program_fault(parse_sendmail_url(url).program)
+        parse_smtp_url(url)
     except DeliveryFailed as error:
         return str(error)
     return ""

@@ -68,7 +68,8 @@ NO_SCHEDULE_KEY = ""
 # Reasons that hold for a period: the first slot that is skipped for one is logged, the others are
 # told by `agentctl slots`.
 REASONS_OF_PERIODS = frozenset({Reason.QUIET_HOURS, Reason.PAUSED, Reason.BACKOFF})
-# How many unended runs of a routine another run may join, by its `overlap`; None: any number.
+# How many runs of a routine may be active when another one is claimed, by its `overlap`; None: any
+# number.
 MAX_OTHER_RUNS: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
 
 
@@ -772,7 +773,9 @@ class SlotLedger:
 
 
 def max_other_runs(routine: Routine) -> int | None:
-    """Return how many unended runs of a routine another run may join; None: any number."""
+    """Return how many runs of a routine may be active when another one is claimed; None: any
+    number.
+    """
     return MAX_OTHER_RUNS[routine.run.overlap]
 
 

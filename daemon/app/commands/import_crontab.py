@@ -38,8 +38,8 @@ from daemon.definitions.values import InvalidValue
 from daemon.definitions.words import display
 from daemon.delivery.channels.mail_url import (
     is_sendmail,
-    parse_mail_address,
-    parse_sendmail_address,
+    parse_sendmail_url,
+    parse_smtp_url,
 )
 from daemon.delivery.targets import find_mail_fault
 from daemon.errors import ConfigError, DeliveryFailed, Refused
@@ -374,7 +374,7 @@ class _Composer:
             return tables, [{"to": name}]
         url = f"sendmail://?to={quote(','.join(recipients), safe='@,')}"
         try:
-            parse_sendmail_address(url)
+            parse_sendmail_url(url)
         except DeliveryFailed as error:
             raise LineNotImportable(f"its MAILTO, {mailto}, is no address: {error}") from None
         stem = f"mail-{_slug(recipients[0].partition('@')[0]) or 'cron'}"
@@ -457,7 +457,7 @@ def _find_mail_targets(config: Config, env: Mapping[str, str]) -> dict[frozenset
         try:
             secret = config.target_url(name, env)
             url = secret.get_secret_value() if secret else ""
-            address = parse_sendmail_address(url) if is_sendmail(url) else parse_mail_address(url)
+            address = parse_sendmail_url(url) if is_sendmail(url) else parse_smtp_url(url)
         except (ConfigError, DeliveryFailed):
             continue
         recipients = frozenset(recipient.addr_spec.lower() for recipient in address.recipients)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from daemon.delivery.channels.base import DeliveryProgress
 from daemon.delivery.channels.mail_message import make_mails
-from daemon.delivery.channels.mail_url import MailAddress, make_address_error, parse_mail_address
+from daemon.delivery.channels.mail_url import SmtpUrl, make_url_error, parse_smtp_url
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
 from daemon.system.http_client import shared_tls_context
@@ -130,7 +130,7 @@ class MailChannel:
         Raises DeliveryFailed if the server refuses a recipient; the other recipients get their mail
         nevertheless.
         """
-        address = parse_mail_address(self._url)
+        address = parse_smtp_url(self._url)
         if not is_ordinary_word(address.password):
             self._secrets.add_word(address.password)
         sockets = _Sockets()
@@ -142,7 +142,7 @@ class MailChannel:
         recipients = f" for {count} recipients" if count > 1 else ""
         return Receipt(detail=f"{address.server} took it{recipients}")
 
-    def _send_all(self, address: MailAddress, delivery: Delivery, sockets: _Sockets) -> int:
+    def _send_all(self, address: SmtpUrl, delivery: Delivery, sockets: _Sockets) -> int:
         """Send the mails that have not been sent yet, one to each recipient; return the number of
         all mails. Runs in a thread.
         """
@@ -179,7 +179,7 @@ class MailChannel:
             raise failure from error
         except ValueError as error:  # an impossible host name or header
             self._end_delivery(delivery)
-            raise make_address_error(str(error)) from None
+            raise make_url_error(str(error)) from None
         finally:
             sockets.close()
         if temporary_error:
@@ -193,7 +193,7 @@ class MailChannel:
         self._progress.clear(delivery)
         return self._refusals.pop(delivery.id, None)
 
-    def _make_failure(self, error: Exception, address: MailAddress) -> DeliveryFailed:
+    def _make_failure(self, error: Exception, address: SmtpUrl) -> DeliveryFailed:
         """Return a server's error as a DeliveryFailed; only a permanent one (5xx) is not retried.
 
         A refused login (535) is retried, as somebody may correct the password within the day.

@@ -74,7 +74,7 @@ class MailSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MailAddress(MailSettings):
+class SmtpUrl(MailSettings):
     """The parsed URL of a mail server and the recipients of its mails."""
 
     server: str
@@ -88,7 +88,7 @@ class MailAddress(MailSettings):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SendmailAddress(MailSettings):
+class SendmailUrl(MailSettings):
     """The parsed URL of the program `sendmail` and the recipients of its mails."""
 
     program: str
@@ -111,23 +111,23 @@ def is_sendmail(url: str) -> bool:
     return url.strip().lower().startswith("sendmail://")
 
 
-def parse_sendmail_address(url: str) -> SendmailAddress:
+def parse_sendmail_url(url: str) -> SendmailUrl:
     """Parse a `sendmail://` URL. Raises DeliveryFailed."""
     scheme, _, remainder = url.strip().partition("://")
     if scheme.lower() != "sendmail":
-        raise make_address_error("it does not begin with sendmail://")
+        raise make_url_error("it does not begin with sendmail://")
     remainder, _, arguments = remainder.partition("?")
     if remainder.strip("/"):
-        raise make_address_error("sendmail:// has no host and no path: sendmail://?to=ADDRESS")
+        raise make_url_error("sendmail:// has no host and no path: sendmail://?to=ADDRESS")
     query = _parse_query(arguments)
     _refuse_encryption(query)
     program = query.get("program", _SENDMAIL)
     if not program.startswith("/") or "\0" in program:
-        raise make_address_error("program= is no absolute path")
+        raise make_url_error("program= is no absolute path")
     recipients = _parse_addresses(query.get("to", ""), "to", with_local_users=True)
     if not recipients:
-        raise make_address_error("it lacks a recipient: sendmail://?to=ADDRESS")
-    return SendmailAddress(
+        raise make_url_error("it lacks a recipient: sendmail://?to=ADDRESS")
+    return SendmailUrl(
         program=program,
         # without a domain the program adds the one of this machine
         sender=_read_sender(query, default=_login_name()),
@@ -141,14 +141,14 @@ def parse_sendmail_address(url: str) -> SendmailAddress:
     )
 
 
-def parse_mail_address(url: str) -> MailAddress:
+def parse_smtp_url(url: str) -> SmtpUrl:
     """Parse a `mailto://` or `mailtos://` URL.
 
     Raises DeliveryFailed; its text names what is wrong but leaves out the URL, which is a secret.
     """
     scheme, _, remainder = url.strip().partition("://")
     if scheme.lower() not in ("mailto", "mailtos"):
-        raise make_address_error("it begins neither with mailto:// nor with mailtos://")
+        raise make_url_error("it begins neither with mailto:// nor with mailtos://")
     remainder, _, arguments = remainder.partition("?")
     query = _parse_query(arguments)
     _refuse_encryption(query)
@@ -157,7 +157,7 @@ def parse_mail_address(url: str) -> MailAddress:
     user, _, password = account.partition(":")
     user, password = query.get("user", unquote(user)), query.get("pass", unquote(password))
     if not (user + password).isascii():
-        raise make_address_error("users and passwords of SMTP consist only of ASCII characters")
+        raise make_url_error("users and passwords of SMTP consist only of ASCII characters")
     host, port = _split_host_and_port(host)
     recipient_lists = [unquote(segment) for segment in path.split("/") if segment]
     if "@" in host:  # a recipient in place of the host
@@ -180,18 +180,18 @@ def parse_mail_address(url: str) -> MailAddress:
         domain = user_domain or host
     mode = mode or ("starttls" if scheme.lower() == "mailtos" else "insecure")
     if mode not in _PORTS:
-        raise make_address_error(f"mode={mode} is none of {', '.join(_PORTS)}")
+        raise make_url_error(f"mode={mode} is none of {', '.join(_PORTS)}")
     if not (server or domain):
-        raise make_address_error("it names no server: mailtos://USER:PASSWORD@HOST?to=ADDRESS")
+        raise make_url_error("it names no server: mailtos://USER:PASSWORD@HOST?to=ADDRESS")
 
     local_part = local_part or ("root" if domain.startswith("localhost") else "")
     if not local_part and "@" not in query.get("from", ""):
-        raise make_address_error("it lacks a sender: from=ADDRESS, or a user")
+        raise make_url_error("it lacks a sender: from=ADDRESS, or a user")
     sender = _read_sender(query, default=f"{local_part}@{domain}")
     recipients = tuple(
         address for text in recipient_lists for address in _parse_addresses(text, "to")
     )
-    return MailAddress(
+    return SmtpUrl(
         server=server or domain,
         port=port or _PORTS[mode],
         mode=mode,
@@ -213,9 +213,7 @@ def parse_mail_address(url: str) -> MailAddress:
 def _refuse_encryption(query: dict[str, str]) -> None:
     """Raise DeliveryFailed for a URL that asks for encrypted mails, which only apprise makes."""
     for key in sorted(_ENCRYPTION_KEYS & query.keys()):
-        raise make_address_error(
-            f'{key}= takes kind = "apprise": mails of kind mail are not encrypted'
-        )
+        raise make_url_error(f'{key}= takes kind = "apprise": mails of kind mail are not encrypted')
 
 
 def _read_sender(query: dict[str, str], *, default: str) -> Address:
@@ -228,11 +226,11 @@ def _read_sender(query: dict[str, str], *, default: str) -> Address:
         sender = default
     senders = _parse_addresses(sender, "from", with_local_users="@" not in sender)
     if not senders:
-        raise make_address_error("from= has no mail address")
+        raise make_url_error("from= has no mail address")
     try:
         return Address(name or senders[0].display_name, senders[0].username, senders[0].domain)
     except ValueError:
-        raise make_address_error("name= has what no name has") from None
+        raise make_url_error("name= has what no name has") from None
 
 
 def _is_plain(query: dict[str, str]) -> bool:
@@ -244,7 +242,7 @@ def _read_timeout(query: dict[str, str], default: float) -> float:
     try:
         timeout = float(query.get("cto", default))
     except ValueError:
-        raise make_address_error("cto= is no number of seconds") from None
+        raise make_url_error("cto= is no number of seconds") from None
     return timeout if 0 < timeout <= _MAX_TIMEOUT else default
 
 
@@ -264,7 +262,7 @@ def _read_extra_headers(query: dict[str, str]) -> Iterator[tuple[str, str]]:
     for key, value in query.items():
         if key.startswith("+"):
             if not _HEADER_NAME.fullmatch(key[1:]) or key[1:].lower() in _RESERVED_HEADERS:
-                raise make_address_error(f"{key} names no header that may be added")
+                raise make_url_error(f"{key} names no header that may be added")
             yield key[1:], value
 
 
@@ -285,7 +283,7 @@ def _split_host_and_port(text: str) -> tuple[str, int]:
     if not colon or "]" in port:
         return unquote(text).strip("[]").lower(), 0
     if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise make_address_error(
+        raise make_url_error(
             "its port is no number of 1 to 65535; write a / or : in a password as %2F or %3A"
         )
     return unquote(host).strip("[]").lower(), int(port)
@@ -316,9 +314,9 @@ def _parse_addresses(text: str, key: str, *, with_local_users: bool = False) -> 
             else:
                 raise ValueError
     except (HeaderParseError, MessageDefect, ValueError, IndexError):
-        raise make_address_error(f"{key}= has what is no mail address") from None
+        raise make_url_error(f"{key}= has what is no mail address") from None
     return tuple(addresses)
 
 
-def make_address_error(problem: str) -> DeliveryFailed:
+def make_url_error(problem: str) -> DeliveryFailed:
     return DeliveryFailed(f"the address of a mailbox cannot be used: {problem}", retry=False)

@@ -21,9 +21,9 @@ from pathlib import Path
 from daemon.delivery.channels.base import DeliveryProgress
 from daemon.delivery.channels.mail_message import make_mails
 from daemon.delivery.channels.mail_url import (
-    SendmailAddress,
-    make_address_error,
-    parse_sendmail_address,
+    SendmailUrl,
+    make_url_error,
+    parse_sendmail_url,
 )
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
@@ -60,7 +60,7 @@ class SendmailChannel:
         Raises DeliveryFailed if the program refuses a recipient. The other recipients get their
         mail all the same, and a later call sends nothing to them again.
         """
-        address = parse_sendmail_address(self._url)
+        address = parse_sendmail_url(self._url)
         mails = await asyncio.to_thread(lambda: list(make_mails(address, delivery, self._host)))
         answer = ""
         temporary_failure: DeliveryFailed | None = None
@@ -86,7 +86,7 @@ class SendmailChannel:
         )
 
     async def _run(
-        self, address: SendmailAddress, recipient: str, mail: EmailMessage
+        self, address: SendmailUrl, recipient: str, mail: EmailMessage
     ) -> tuple[int, str]:
         """Run the program with one mail; return its exit code and the beginning of what it prints.
 
@@ -100,7 +100,7 @@ class SendmailChannel:
         try:
             content = mail.as_bytes(policy=policy)
         except ValueError as error:  # an impossible header
-            raise make_address_error(str(error)) from None
+            raise make_url_error(str(error)) from None
         # -i: a line that is a dot does not end the mail
         command = [program, "-i", "-f", sender, "--", recipient]
         try:

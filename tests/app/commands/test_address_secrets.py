@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app.commands.validate import examine
-from daemon.delivery.channels.mail_url import parse_mail_address
+from daemon.delivery.channels.mail_url import parse_smtp_url
 from daemon.telemetry.redaction import (
     MARK,
     Secrets,
@@ -158,7 +158,7 @@ TOKENS = st.one_of(
 @given(password=PASSWORDS.filter(lambda text: not set(text) & set("%/?:[]@ ü")))
 def test_a_password_written_plainly_in_a_mail_address_is_redacted(password: str) -> None:
     address = f"mailtos://ada:{password}@gmail.com?to=ann@example.org"
-    assert parse_mail_address(address).password == password
+    assert parse_smtp_url(address).password == password
     assert redact(address, f"x {password} x") == f"x {MARK} x"
 
 

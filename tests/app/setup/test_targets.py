@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from daemon.app.setup.targets import check_answer, make_address
 from daemon.definitions.config.loading import load_config
-from daemon.delivery.channels.mail import parse_mail_address
+from daemon.delivery.channels.mail import parse_smtp_url
 from tests.acceptance.story import Home
 from tests.app.setup.terminal import terminal
 from tests.app.setup.test_setup import contents, setup
@@ -36,7 +36,7 @@ def test_any_account_and_password_come_back_from_the_address(
 ) -> None:
     answers = {"to": "ada+x@example.org", "server": f"smtp.example.org{port}", "user": user}
     assert check_answer("smtp", **answers, secret=secret) == ""
-    address = parse_mail_address(make_address("smtp", hostname="box", **answers, secret=secret))
+    address = parse_smtp_url(make_address("smtp", hostname="box", **answers, secret=secret))
     assert (address.user, address.password) == (user, secret)
     assert address.server == "smtp.example.org"
     assert (address.mode, address.port) == (
@@ -49,7 +49,7 @@ def test_any_account_and_password_come_back_from_the_address(
 def test_gmail_takes_an_app_password_as_google_shows_it() -> None:
     answers = {"to": "ada@example.org", "user": "ada@gmail.com", "secret": "abcd efgh ijkl mnop"}
     assert check_answer("gmail", **answers) == ""
-    address = parse_mail_address(make_address("gmail", hostname="box", **answers))
+    address = parse_smtp_url(make_address("gmail", hostname="box", **answers))
     assert (address.server, address.port, address.mode) == ("smtp.gmail.com", 587, "starttls")
     assert (address.user, address.password) == ("ada@gmail.com", "abcdefghijklmnop")
 

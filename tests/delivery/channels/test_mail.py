@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from daemon.delivery.channels.mail import MailChannel
 from daemon.delivery.channels.mail_message import make_mails
-from daemon.delivery.channels.mail_url import is_mail, parse_mail_address
+from daemon.delivery.channels.mail_url import is_mail, parse_smtp_url
 from daemon.delivery.sanitize import strip_controls
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
@@ -212,7 +212,7 @@ HEADERS = {
     st.sampled_from([Status.SUCCEEDED, Status.FAILED]),
 )
 def test_any_report_is_the_text_of_a_mail_with_our_headers_only(delivery, text, status):
-    address = parse_mail_address("mailto://example.org?from=agentd@example.org&to=a@example.org")
+    address = parse_smtp_url("mailto://example.org?from=agentd@example.org&to=a@example.org")
     [(_, mail)] = make_mails(address, delivery(text, status=status, detail=text), "box")
     parsed_mail = email.message_from_bytes(mail.as_bytes(), policy=policy.default)
     assert set(parsed_mail.keys()) == HEADERS and len(parsed_mail.keys()) == len(HEADERS)
@@ -478,13 +478,13 @@ async def test_a_secret_in_the_url_appears_in_no_error(delivery):
 )
 def test_an_invalid_mail_url_is_refused_with_the_reason_and_without_its_secret(url, problem):
     with pytest.raises(DeliveryFailed, match=problem) as error:
-        parse_mail_address(url)
+        parse_smtp_url(url)
     assert not error.value.retry and "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["bob@x.org,", ";bob@x.org", " bob@x.org ; ,", "<bob@x.org>, "])
 def test_a_list_of_recipients_may_begin_or_end_with_a_separator(text):
-    address = parse_mail_address(f"mailtos://ada:hunter2@example.org?to={text}")
+    address = parse_smtp_url(f"mailtos://ada:hunter2@example.org?to={text}")
     assert [str(recipient) for recipient in address.recipients] == ["bob@x.org"]
 
 
@@ -514,7 +514,7 @@ def test_a_mail_url_means_the_same_as_in_apprise(url):
         "apprise", reason="needs apprise: pip install 'agentd-routines[notify]'"
     )
     own_address, apprise_address = (
-        parse_mail_address(url),
+        parse_smtp_url(url),
         apprise.Apprise.instantiate(url, suppress_exceptions=False),
     )
     assert is_mail(url)

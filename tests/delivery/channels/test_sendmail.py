@@ -16,8 +16,8 @@ from daemon.app.doctor.service_checks import survey_service
 from daemon.definitions.config.loading import load_config
 from daemon.delivery.channels.mail_url import (
     is_mail,
-    parse_mail_address,
-    parse_sendmail_address,
+    parse_sendmail_url,
+    parse_smtp_url,
 )
 from daemon.delivery.channels.sendmail import (
     SendmailChannel,
@@ -269,11 +269,11 @@ async def test_failures_are_mailed_by_sendmail(program, delivery):
 )
 def test_an_invalid_sendmail_url_is_refused_with_the_reason(url, problem):
     if not problem:
-        addresses = parse_sendmail_address(url).recipients
+        addresses = parse_sendmail_url(url).recipients
         assert [address.addr_spec for address in addresses] == ["ada", "bob"]
         return
     with pytest.raises(DeliveryFailed, match=problem) as error:
-        parse_sendmail_address(url)
+        parse_sendmail_url(url)
     assert not error.value.retry
 
 
@@ -289,7 +289,7 @@ _TEXT = st.text('ab@.<>,;"\\ %0AD|/-&=+?:[]()\r\n\0é') | st.text()
 )
 def test_a_mail_url_is_parsed_or_refused(scheme, recipients, key, value):
     url = f"{scheme}{recipients}&{key}={value}"
-    parse = parse_sendmail_address if scheme.startswith("sendmail") else parse_mail_address
+    parse = parse_sendmail_url if scheme.startswith("sendmail") else parse_smtp_url
     try:
         address = parse(url)
     except DeliveryFailed:
