@@ -1,5 +1,8 @@
 """Decisions on the web page in a real browser: approvals, failed deliveries, incidents."""
 
+import os
+import pwd
+
 from tests.acceptance.page.conftest import (
     HOSTILE,
     barriers,
@@ -113,7 +116,8 @@ async def test_approvals_page_shows_the_exact_call_to_approve_or_reject(look, da
     await fair(look, "/approvals")
 
     message = await press(look, "Approve once")
-    assert message.startswith("Approved:") and "goes on" in message and "uid" in message
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert message.startswith("Approved:") and f"by {user}. The run of notes goes on" in message
     assert (await daemon.agentctl("inspect", "notes", "--follow", "--json")).json[
         "status"
     ] == "succeeded"
