@@ -26,21 +26,10 @@ from daemon.cli.render import (
 )
 from daemon.models import Status
 from tests.properties import scaled_settings
+from tests.terminal_stream import Terminal
 
 CET = timezone(timedelta(hours=1), "CET")
 TODAY = datetime(2026, 11, 20, 9, 0, tzinfo=CET)
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        raise OSError
 
 
 @pytest.fixture

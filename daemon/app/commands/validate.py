@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from daemon.app.policy import load_policy, private_host_notes, with_folders_in_use
+from daemon.cli.render import stdout_stream
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS
@@ -120,7 +121,12 @@ def check_all(
             checkup.missing = []
     files = list(dict.fromkeys(fault.file for fault in checkup.faults))
     checkup.faults.sort(key=lambda fault: (files.index(fault.file), fault.line or 0))
-    sys.stdout.write(_as_json(checkup) if json else _as_text(checkup))
+    if json:
+        sys.stdout.write(_as_json(checkup))
+    else:
+        out = stdout_stream()
+        for line in _lines_of(checkup):
+            out.write_prose(line)
     return 1 if checkup.faults or checkup.missing else 0
 
 
@@ -576,9 +582,12 @@ def _idle_triggers(routines: Iterable[Routine], zone: str) -> list[str]:
     return notes
 
 
-def _as_text(checkup: Checkup) -> str:
-    lines = [str(fault) for fault in checkup.faults] + [f"note: {note}" for note in checkup.notes]
-    return "\n".join([*lines, checkup.summary]) + "\n"
+def _lines_of(checkup: Checkup) -> list[str]:
+    return [
+        *map(str, checkup.faults),
+        *(f"note: {note}" for note in checkup.notes),
+        checkup.summary,
+    ]
 
 
 def _as_json(checkup: Checkup) -> str:

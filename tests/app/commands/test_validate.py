@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from daemon.errors import ConfigError
 from daemon.models import Status
 from daemon.telemetry.redaction import Secrets
 from daemon.testing import TestApp
+from tests.terminal_stream import Terminal
 
 
 @pytest.fixture
@@ -44,6 +46,18 @@ def test_every_problem_of_every_file_is_printed_at_once(
     ):
         assert any(part in problem for problem in problems), part
     assert summary == f"{len(problems)} problems in 4 files"
+
+
+def test_at_a_terminal_a_long_problem_is_broken_between_words(folder: Path) -> None:
+    (folder / "config.toml").write_text(f'provider = "{"no such model " * 3}"\n')
+    with Terminal() as terminal, redirect_stdout(terminal):
+        assert check_all(folder / "config.toml", env={}) == 1
+        lines = terminal.getvalue().splitlines()
+    *problem, summary = lines
+    assert summary == "1 problem in 1 file"
+    assert len(problem) > 1
+    assert all(len(line) <= 80 for line in problem if " " in line.strip())
+    assert all(line.startswith("  ") for line in problem[1:])
 
 
 def test_problems_of_a_file_are_printed_in_the_order_of_its_lines(
