@@ -156,6 +156,22 @@ def test_fault_is_reported_with_its_place_and_correction(
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("version = ", "policy: is not TOML: Invalid value (at end of document)"),
+        (f"version = 1{'0' * 5000}", "policy:1: is a number with more digits than can be read"),
+    ],
+)
+def test_the_text_of_a_policy_to_be_tried_that_cannot_be_read_is_one_fault(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        Policy.read(text, workspace=tmp_path)
+    assert str(refusal.value).startswith(fault)
+    assert len(refusal.value.faults) == 1
+
+
 def test_all_faults_are_reported_together(write_policy: Write) -> None:
     text = (
         'defualt = "deny"\n[limits]\nshell_seconds = 0\n[[rule]]\ntool = "shel"\neffect = "deny"\n'

@@ -174,6 +174,9 @@ def test_injected_results_are_shown_only_where_the_policy_trusts_them(write_poli
     assert not policy.shows_injected_result(
         "shell", {"command": "cat docs/security/attacks.md"}, routine="x"
     )
+    for tool in ("file_write", "file_edit", "file_delete"):
+        path = {"path": "docs/security/attacks.md"}
+        assert not policy.shows_injected_result(tool, path, routine="x")
     assert policy.shows_injected_result("shell", {"command": "cat notes.md"}, routine="research")
 
 
