@@ -132,6 +132,8 @@ async def test_the_backoff_of_a_failing_routine_doubles(harness: EngineHarness) 
         minutes += [run.slot.minute for run in await fail(harness)]
     assert minutes == [1, 3, 6, 11, 16]
     assert "01 08:04 to 01 08:05, 2 skipped not_before" in await harness.rows()
+    skipped = [row for row in await harness.journal.slots.find("daily") if row.reason]
+    assert {row.rule for row in skipped} == {'backoff = "1m", doubling up to max = "4m"'}
 
 
 async def test_one_success_ends_the_backoff(harness: EngineHarness) -> None:
@@ -262,6 +264,27 @@ async def test_late_runs_after_a_downtime_start_seconds_apart(harness: EngineHar
     assert waits[:4] == [timedelta(seconds=3 * number) for number in range(4)]
     assert waits[-1] == MAX_LATE_START_DELAY
     assert await harness.journal.runs.claim(harness.submitted_runs[1].id, owner="early") is None
+
+
+async def test_the_first_late_run_of_each_downtime_starts_at_once_and_is_logged_as_late(
+    harness: EngineHarness,
+) -> None:
+    daily = routine(trigger={"cron": "30 8 * * *"})
+    for time in ("01 13:00", "02 13:00"):
+        await harness.boot(daily)
+        await harness.crash()
+        await harness.reach(time)
+        with structlog.testing.capture_logs() as lines:
+            await harness.boot(daily)
+        assert harness.submitted_runs[-1].not_before is None
+        late = [line for line in lines if line["event"].startswith("slot.")]
+        assert [line["event"] for line in late] == ["slot.caught_up"]
+        await harness.finish(harness.submitted_runs[-1])
+    await harness.reach("03 08:00")
+    with structlog.testing.capture_logs() as lines:
+        await harness.reach("03 08:30")
+    assert len(harness.submitted_runs) == 3
+    assert not [line for line in lines if line["event"].startswith("slot.")]
 
 
 async def test_runs_on_time_do_not_wait_for_each_other(harness: EngineHarness) -> None:
