@@ -64,7 +64,10 @@ async def test_a_webhook_and_a_mailbox_get_question_reminder_and_expiry_once(
             clock.advance(hours=hours)
             await start_and_stop(app)
 
+        # The run goes on without the call and fails, as its model has no other answer: that may be
+        # told before the last stop.
         messages = [json.loads(post.body) for post in hook.posts]
+        messages = [message for message in messages if message["type"] != "run.failed"]
         assert [message["type"] for message in messages] == [
             "approval.asked",
             "approval.reminder",
@@ -75,7 +78,8 @@ async def test_a_webhook_and_a_mailbox_get_question_reminder_and_expiry_once(
         assert f"agentctl approve {approval.id}" in reminder
         assert "Without an answer by 2026-11-21 13:00 CET" in reminder
         assert "the call was not made" in expiry and "path = 'a.md'" in expiry
-        assert [mail["subject"].partition("] ")[2] for mail in box.mails] == [
+        subjects = [mail["subject"].partition("] ")[2] for mail in box.mails]
+        assert [subject for subject in subjects if "failed" not in subject] == [
             "work waits for your approval",
             "work still waits for your approval",
             "work was not allowed a call in time",

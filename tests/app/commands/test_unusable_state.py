@@ -20,7 +20,6 @@ VERBS = (
     "doctor --deep",
     "policy backtest {site}/policy.toml",
     "policy suggest z",
-    "observe z",
     "replay 01abcdef",
     "freeze 01abcdef {site}/frozen",
     "backup {site}/backup.db",
