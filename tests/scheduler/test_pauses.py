@@ -175,6 +175,7 @@ async def test_a_repeatedly_failing_routine_is_paused_with_the_reason(
         "a restart forgives nothing"
     )
     assert (await harness.rows())[-1] == "01 10:00 skipped paused"
+    assert (await harness.journal.slots.find("daily"))[0].rule == state.paused_why
     await harness.engine.resume("daily")
     state = harness.engine.states["daily"]
     assert (state.paused, state.paused_why) == (False, None)
@@ -285,6 +286,20 @@ async def test_the_first_late_run_of_each_downtime_starts_at_once_and_is_logged_
         await harness.reach("03 08:30")
     assert len(harness.submitted_runs) == 3
     assert not [line for line in lines if line["event"].startswith("slot.")]
+
+
+async def test_the_first_late_run_after_each_sleep_of_the_machine_starts_at_once(
+    harness: EngineHarness,
+) -> None:
+    crowd = [routine(f"r{number}", trigger={"cron": "30 8 * * *"}) for number in range(3)]
+    await harness.boot(*crowd)
+    for woken in ("01 13:00", "02 13:00"):
+        harness.submitted_runs.clear()
+        await harness.set_clock(woken)
+        waits = [run.not_before and run.not_before - at(woken) for run in harness.submitted_runs]
+        assert waits == [None, timedelta(seconds=3), timedelta(seconds=6)]
+        harness.time.tick(timedelta(seconds=6))
+        await harness.finish(*harness.submitted_runs)
 
 
 async def test_runs_on_time_do_not_wait_for_each_other(harness: EngineHarness) -> None:
