@@ -44,6 +44,8 @@ async def test_the_live_view_shows_events_as_plain_text(look, daemon):
 
 
 async def test_keyboard_focus_survives_a_refresh_of_the_page(look, daemon):
+    async with look.expect_response("**/events"):  # a page that does not follow yet misses the run
+        await look.reload()
     await look.locator("table.line a[href='/routines/evil']").focus()
     ended_run = await daemon.agentctl("run", "evil", "--json")
     await look.wait_for_selector(f"main a[href='/runs/{ended_run.json['id']}']", state="attached")
