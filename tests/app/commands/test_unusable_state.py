@@ -24,7 +24,6 @@ VERBS = (
     "freeze 01abcdef {site}/frozen",
     "backup {site}/backup.db",
     "export {site}/export.jsonl z",
-    "import-crontab {site}/cron",
     "logs",
 )
 OF_DATABASE = ("policy backtest", "policy suggest", "replay", "freeze", "backup", "export")
@@ -58,7 +57,6 @@ def site(tmp_path: Path) -> Path:
     (site / "routines" / "z.toml").write_text('[run]\nprompt = "Say hello."\n')
     (site / "config.toml").write_text("")
     (site / "policy.toml").write_text("version = 1\n")
-    (site / "cron").write_text("0 7 * * * /bin/true\n")
     return site
 
 
