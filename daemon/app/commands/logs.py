@@ -121,9 +121,20 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
         return 5
 
 
+def _exists(file: Path) -> bool:
+    """Tell whether there is a file. Raises OSError if nobody may look, where `Path.exists` says no
+    since Python 3.14.
+    """
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def _show(options: argparse.Namespace, file: Path, log_filter: LogFilter) -> int:
     """Show the records that pass the filter; return the exit code. Raises OSError."""
-    if not file.exists() and not options.follow:
+    if not _exists(file) and not options.follow:
         sys.stderr.write(
             f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another "
             "place)\n"
