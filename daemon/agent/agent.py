@@ -287,6 +287,7 @@ class Agent:
         Raises ValueError for a file that is no image, ProviderError when no provider gave an
         answer, ApprovalRequired when a person has to answer.
         """
+        may_ask_back = self._is_resumed or self.transcript.frozen_prompt is None
         if self._is_resumed:
             self._is_resumed = False
         else:
@@ -299,7 +300,7 @@ class Agent:
                 await self._add_prompt(about or text)
             self._add_message(text, facts, facts_boundary, taint, images, notes)
         question = (self.transcript.frozen_prompt or {}).get("route", {}).get("question")
-        if not question:
+        if not (may_ask_back and question):
             return await converse(self)
         self.flush()
         if self._context.routine:  # nobody is there who could answer
@@ -429,17 +430,24 @@ class Agent:
 
     def set_history(self, messages: Sequence[LLMMessage]) -> None:
         """Replace the conversation so far; its first message may be a system prompt."""
-        self.transcript = Transcript()
+        self.transcript = Transcript(taint=self._options.taint)
         self.transcript.messages.extend(messages)
         if messages and messages[0].role == "system":
             functions = self._function_schemas()
-            self.transcript.frozen_prompt = {"system": messages[0].content, "functions": functions}
+            self.transcript.frozen_prompt = {
+                "system": messages[0].content,
+                "functions": functions,
+                "boundary": token_hex(16),
+            }
             self.transcript.functions = functions or None
 
     def clear_history(self) -> None:
         """Forget the conversation but keep the system prompt."""
-        first_messages = self.transcript.messages[:1]
-        self.set_history([message for message in first_messages if message.role == "system"])
+        prompt = self.transcript.frozen_prompt
+        self.transcript = Transcript(taint=self._options.taint)
+        if prompt is not None:  # what it says of marks, and its taint, still hold
+            body = {key: value for key, value in prompt.items() if key not in ("route", "history")}
+            self.transcript.add(Step(kind=StepKind.PROMPT, iteration=0, body=body))
 
     def set_routine_name(self, name: str) -> None:
         """Set the routine that the agent works for; adds the rules of unattended runs to the

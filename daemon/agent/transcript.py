@@ -110,7 +110,8 @@ class Transcript:
             case StepKind.PROMPT:
                 self.frozen_prompt = step.body
                 self.functions = step.body.get("functions") or None
-                self.messages.append(LLMMessage(role="system", content=step.body["system"]))
+                # first, also where a program has given the agent a history
+                self.messages.insert(0, LLMMessage(role="system", content=step.body["system"]))
                 if skill_choice := step.body.get("route"):
                     self.usage += Usage(**skill_choice["tokens"])
                 self.messages += [

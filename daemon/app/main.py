@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
 EX_TEMPFAIL = 75  # another daemon has the state, or the database is away; later it may be otherwise
-# The first that fits; NotFound and Refused as agentctl ends.
+# The first class that fits decides; NotFound and Refused have the codes of agentctl.
 EXIT_CODES: tuple[tuple[type[DaemonError], int], ...] = (
     (ConfigError, EX_CONFIG),
     (StateBusy, EX_TEMPFAIL),

@@ -103,8 +103,8 @@ class Overlay:
         table: Any = data
         *tables, name = key.split(".")
         for part in tables:
-            table = table.get(part, {})
-        if name not in table:
+            table = table.get(part) if isinstance(table, dict) else None
+        if not isinstance(table, dict) or name not in table:
             raise ToolFailed(f"no agent has written {key}")
         del table[name]
         await self._change(data)

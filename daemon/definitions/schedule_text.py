@@ -50,7 +50,7 @@ MONTHS = (
     "november",
     "december",
 )
-SHORT_DAYS = {"tues": "tue", "weds": "wed", "thur": "thu", "thurs": "thu", "sept": "sep"}
+SHORT_DAYS = {"tues": "tue", "weds": "wed", "thur": "thu", "thurs": "thu"}
 # Which weekday or day of a month; 0 is the last one.
 NTH = {
     "first": 1,
@@ -182,7 +182,7 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
         return None
     count = NUMBERS.index(match[1]) if match[1] in NUMBERS else int(match[1] or 1)
     if count < 1:
-        raise UnclearScheduleError(text, "every 0 is no distance")
+        raise UnclearScheduleError(text, "every 0 is no interval")
     trigger: Trigger = {"every": f"{count}{UNITS[match[2]]}"}
     if match[3]:
         interval = timedelta(**{f"{match[2]}s": count})
@@ -190,6 +190,8 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
             interval += timedelta(**{f"{unit}s": int(number)})
         trigger = {"every": format_duration(interval)}
     remainder = match[4].strip()
+    if match[1] is None and match[2] == "second" and _parse_weekdays(remainder):
+        raise UnclearScheduleError(text, "a second of time, or every other one?")
     if minute := re.fullmatch(r"at (?:minute |:)(\d{1,2})", remainder):
         if count != 1 or match[2] != "hour" or int(minute[1]) > 59:
             raise UnclearScheduleError(text, "only every hour has a minute, which is 0-59")
@@ -208,7 +210,7 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
     if remainder:
         days = _parse_weekdays(remainder.removeprefix("on "))
         if days is None:
-            raise UnclearScheduleError(text, f"{remainder!r} goes with no such distance")
+            raise UnclearScheduleError(text, f"{remainder!r} goes with no such interval")
         trigger["active_days"] = days
     return trigger
 
@@ -299,7 +301,7 @@ def _parse_dates(words: str, text: str) -> str | None:
         if days[-1] > 31 or days[0] < 1:
             raise UnclearScheduleError(text, "a month has the days 1 to 31")
         return f"{','.join(map(str, days))} * *"
-    month = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
+    month = "|".join(f"{name}|{name[:3]}" for name in MONTHS) + "|sept"
     match = re.fullmatch(
         rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{month})", words
     ) or re.fullmatch(rf"(?P<month>{month}) (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?", words)

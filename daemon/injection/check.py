@@ -113,7 +113,10 @@ def check_tool_result(tool: str, text: str, detector: Detector | None = None) ->
 
 def _finding_from_detector(answer: InjectionFinding | str | None) -> InjectionFinding:
     if isinstance(answer, InjectionFinding):
-        return answer
+        # A finding of a class of the detector's own counts as ours that it is, one of none as one
+        # to be reviewed.
+        own_kind = next((kind for kind in _LEVELS if isinstance(answer, kind)), Review)
+        return own_kind(answer.reason, answer.excerpt)
     if answer is None:
         return Pass()
     kind = next((kind for kind in _LEVELS if answer == kind.level), None)

@@ -476,7 +476,7 @@ class RunRepository(Repository):
         """Queue a running run again, to be resumed from its steps. Raises Fenced.
 
         With `not_before`, a transient fault stopped it: the attempt counts as fruitless unless it
-        made a step. Without, the daemon stops: the attempt does not count.
+        made a step. Without, the daemon stops or its disk was full: the attempt does not count.
         """
         since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)

@@ -1,13 +1,25 @@
 """The agent in a Python program: only a provider is needed."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.agent.agent import Agent
+from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.loop import LoopLimits
 from daemon.agent.tool_calls import AllowAll
 from daemon.errors import ToolFailed
-from daemon.models import Effect, FunctionCall, LLMMessage, LLMResponse, Status, Usage, Verdict
+from daemon.models import (
+    Effect,
+    FunctionCall,
+    LLMMessage,
+    LLMResponse,
+    Status,
+    Taint,
+    Usage,
+    Verdict,
+)
 from daemon.providers import create_provider
 from daemon.tools.registry import FunctionRegistry
 
@@ -92,6 +104,49 @@ async def test_an_agent_can_continue_and_clear_a_given_history():
     agent.clear_history()
     await agent.process_message("Hello.")
     assert [message.content for message in provider.calls[1].messages] == ["Be brief.", "Hello."]
+
+
+class Tainting:
+    """An inspector that finds the words of strangers in every result."""
+
+    async def inspect(self, call_id, call, result):
+        return replace(result, taint=Taint.TAINTED)
+
+
+async def test_words_of_strangers_are_marked_after_the_history_was_cleared_or_given():
+    provider = script(*[calling("page"), "Read."] * 3)
+    agent = Agent(provider, services=AgentServices(policy=AllowAll(), inspector=Tainting()))
+    agent.register_function("page", "A page.", lambda: "words of strangers")
+    for prepare in (
+        agent.clear_history,
+        agent.clear_history,
+        lambda: agent.set_history([LLMMessage(role="system", content="Be brief.")]),
+    ):
+        prepare()
+        await agent.process_message("Read the page.")
+        result = provider.calls[-1].messages[-1].content
+        assert re.fullmatch(r"<data ([0-9a-f]{32})>\nwords of strangers\n</data \1>", result)
+
+
+async def test_the_system_prompt_stands_before_a_history_that_has_none():
+    provider = script("At four.")
+    agent = Agent(provider, system_prompt="Be brief.")
+    agent.set_history([LLMMessage("user", "Tea?"), LLMMessage("assistant", "When?")])
+    await agent.process_message("Today.")
+    roles = [message.role for message in provider.calls[0].messages]
+    assert roles == ["system", "user", "assistant", "user"]
+
+
+async def test_a_question_before_the_first_turn_is_asked_once():
+    provider = script("It is full.")
+    prompt = {
+        "system": "Be brief.",
+        "functions": [],
+        "route": {"question": "Which disk?", "tokens": {}},
+    }
+    agent = Agent(provider, options=AgentOptions(frozen_prompt=prompt))
+    assert (await agent.process_message("Look at the disk.")).content == "Which disk?"
+    assert (await agent.process_message("The first one.")).content == "It is full."
 
 
 async def test_stream_yields_events_in_order():

@@ -117,6 +117,17 @@ def test_a_key_in_a_variable_is_not_repeated_and_needs_no_private_file(load: Any
     assert "canary" not in repr(config)
 
 
+class Settings(LiveConfig):
+    """Settings that hold this config for good."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    @property
+    def config(self) -> Config:
+        return self._config
+
+
 async def test_a_variable_wins_over_what_agents_set_and_they_are_told(
     load: Any, tmp_path: Path
 ) -> None:
@@ -125,20 +136,28 @@ async def test_a_variable_wins_over_what_agents_set_and_they_are_told(
     config = load("", overlay, AGENTD_LOG__LEVEL="debug")
     assert config.log.level == "debug"
 
-    class Settings(LiveConfig):
-        def __init__(self, config: Config) -> None:
-            self._config = config
-
-        @property
-        def config(self) -> Config:
-            return self._config
-
     async def reload() -> None:
         raise AssertionError("nothing was changed")
 
     tool = Overlay(file=tmp_path / "overlay.toml", settings=Settings(config), reload=reload)
     with pytest.raises(ToolFailed, match="set by the environment variable AGENTD_LOG__LEVEL"):
         await tool.set("log.level", "error")
+    assert (tmp_path / "overlay.toml").read_text() == overlay
+
+
+@pytest.mark.parametrize("key", ["agent.name.F", "agent.name.F.deeper", "agent.nobody", "log"])
+async def test_an_agent_is_told_that_nobody_wrote_a_setting(
+    load: Any, tmp_path: Path, key: str
+) -> None:
+    overlay = '[agent]\nname = "Foo"\n'
+    config = load("", overlay)
+
+    async def reload() -> None:
+        raise AssertionError("nothing was changed")
+
+    tool = Overlay(file=tmp_path / "overlay.toml", settings=Settings(config), reload=reload)
+    with pytest.raises(ToolFailed, match=f"no agent has written {key}"):
+        await tool.reset(key)
     assert (tmp_path / "overlay.toml").read_text() == overlay
 
 

@@ -57,7 +57,7 @@ class FullText(Protocol):
         self, connection: Any, terms: Sequence[str], first_id: int, last_id: int
     ) -> list[list[int]]:
         """Return the ids of the segments from `first_id` to `last_id` with each term, in the order
-        of the terms. What it costs does not depend on the size of the store, as with a score.
+        of the terms. Unlike a score, this costs the same in a store of any size.
         """
 
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
