@@ -643,30 +643,34 @@ def once(options: CommandLine) -> int:
         installation = _make_installation(options, console=sys.stderr.isatty())
         if installation.event_console:
             installation.event_console.begin()
-        async with open_app(installation, role="once") as app:
-            text: str | None = None
-            # not before the state is ours: else agentctl reads the pipe
-            if options.input is not None:
-                try:
-                    text = await asyncio.to_thread(read_input, options.input)
-                except ValueError as error:
-                    sys.stderr.write(f"agentd: {error}\n")
-                    return USAGE
-            run = await lifecycle.once(app, options.routine, text, is_tainted=options.tainted)
-            if run.report:
-                _print(run.report)
-            if run.detail:
-                sys.stderr.write(f"{run.status}: {run.detail}\n")
-            # a failed delivery stays in the outbox until a daemon or the next `once` tries again:
-            # to a script that is a failure
-            failed_deliveries = [
-                delivery
-                for delivery in await app.store.journal.outbox.find_of_runs([run.id])
-                if delivery.error and not delivery.receipt
-            ]
-            for delivery in failed_deliveries:
-                sys.stderr.write(f"not delivered to {delivery.target}: {delivery.error}\n")
-            return exit_code_of(run.status, ["failed" for _ in failed_deliveries])
+        try:
+            async with open_app(installation, role="once") as app:
+                text: str | None = None
+                # not before the state is ours: else agentctl reads the pipe
+                if options.input is not None:
+                    try:
+                        text = await asyncio.to_thread(read_input, options.input)
+                    except ValueError as error:
+                        sys.stderr.write(f"agentd: {error}\n")
+                        return USAGE
+                run = await lifecycle.once(app, options.routine, text, is_tainted=options.tainted)
+                if run.report:
+                    _print(run.report)
+                if run.detail:
+                    sys.stderr.write(f"{run.status}: {run.detail}\n")
+                # a failed delivery stays in the outbox until a daemon or the next `once` tries
+                # again: to a script that is a failure
+                failed_deliveries = [
+                    delivery
+                    for delivery in await app.store.journal.outbox.find_of_runs([run.id])
+                    if delivery.error and not delivery.receipt
+                ]
+                for delivery in failed_deliveries:
+                    sys.stderr.write(f"not delivered to {delivery.target}: {delivery.error}\n")
+                return exit_code_of(run.status, ["failed" for _ in failed_deliveries])
+        finally:
+            if installation.event_console:
+                installation.event_console.close()
 
     try:
         return asyncio.run(run_here())

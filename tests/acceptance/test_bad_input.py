@@ -6,6 +6,7 @@ front door.
 
 import asyncio
 import os
+import re
 import resource
 import signal
 import sqlite3
@@ -15,6 +16,7 @@ import sys
 import pytest
 
 from tests.acceptance.story import READY, ROOT, InProcessHome, Vendor
+from tests.app.setup.terminal import terminal
 
 HELLO = (
     '[run]\nprompt = "Say hello."\n[run.retry]\nattempts = 1\n[[deliver]]\nto = "file"\npath = '
@@ -377,6 +379,16 @@ async def test_agentd_once_fails_if_its_report_is_not_delivered(home):
     assert result.out
     assert one_line(result.err).startswith("not delivered to file: ")
     assert (await home.agentd("once", "broken")).code == 5
+
+
+async def test_agentd_once_at_a_terminal_says_that_a_run_succeeded_without_a_delivery(home):
+    home.routine("hello", HELLO)
+    (home.workspace / "hello.md").mkdir(parents=True)
+    env = {**home.env, "NO_COLOR": "1"}
+    async with terminal("once", "hello", *home.places, env=env, cwd=home.folder) as command:
+        assert await command.end() == 6
+    assert "hello started" in command.text
+    assert re.search(r"[✓+] hello \d", command.text), command.text
 
 
 async def test_an_unchanged_routine_fault_is_logged_once(home):

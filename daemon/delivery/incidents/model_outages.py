@@ -38,8 +38,10 @@ class ModelOutages:
         self._incidents = incidents
         self._settings = settings
         self._outbox = outbox
-        self._reasons: dict[str, str] = {}
-        """Why a provider failed, by its name; dropped once its incident is written."""
+        self._reasons: dict[str, str | None] = {}
+        """By the name of a provider why it failed, or None if it has answered since; there until
+        its incident is written.
+        """
         self._open_subjects: set[str] | None = None
         """The subjects of open incidents; None until they were read."""
         self._queue = CoalescingQueue("model outages", self._write, retry=_RETRY)
@@ -53,7 +55,7 @@ class ModelOutages:
         """Close the incident of a provider, if it has one, as it has answered a run."""
         is_open = self._open_subjects is None or _SUBJECT_PREFIX + provider in self._open_subjects
         if is_open or provider in self._reasons:
-            self._reasons.pop(provider, None)
+            self._reasons[provider] = None
             self._queue.add(provider)
 
     async def close(self) -> None:
@@ -64,23 +66,26 @@ class ModelOutages:
         if self._open_subjects is None:
             self._open_subjects = await self._incidents.get_open_subjects()
         for provider in providers:
-            subject = _SUBJECT_PREFIX + provider
-            reason = self._reasons.pop(provider, None)
-            if reason is None:
-                if subject in self._open_subjects:
-                    await self._incidents.resolve(subject, zone=self._settings.zone.key)
-                    self._open_subjects.discard(subject)
+            if provider not in self._reasons:  # written before another one of its batch failed
                 continue
-            self._open_subjects.add(subject)
-            # A fixed cause, so that a timeout and then a 503 of one outage are one incident.
-            undeliverable = await self._incidents.report(
-                subject, reason, cause="does not answer", advice=_ADVICE
-            )
-            if undeliverable:
-                log.error(
-                    "incident.undeliverable",
-                    incident=undeliverable.id,
-                    subject=undeliverable.subject,
-                    error=undeliverable.detail,
+            subject, reason = _SUBJECT_PREFIX + provider, self._reasons[provider]
+            if reason is not None:
+                # A fixed cause, so that a timeout and then a 503 of one outage are one incident.
+                undeliverable = await self._incidents.report(
+                    subject, reason, cause="does not answer", advice=_ADVICE
                 )
+                self._open_subjects.add(subject)
+                if undeliverable:
+                    log.error(
+                        "incident.undeliverable",
+                        incident=undeliverable.id,
+                        subject=undeliverable.subject,
+                        error=undeliverable.detail,
+                    )
+            elif subject in self._open_subjects:
+                await self._incidents.resolve(subject, zone=self._settings.zone.key)
+                self._open_subjects.discard(subject)
+            # what was recorded meanwhile is in the queue again
+            if self._reasons[provider] == reason:
+                del self._reasons[provider]
         self._outbox.wake()

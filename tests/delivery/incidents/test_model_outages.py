@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
+from sqlite3 import Connection
+from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.models import Status
+from daemon.store.database import Database
+from daemon.store.incidents import IncidentSettings
+from daemon.store.journal import Journal
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 
+BEGIN = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 CONFIG = """
 provider = "far"
 [providers.far]
@@ -95,3 +105,68 @@ async def test_watcher_of_a_run_sees_the_change_of_model(app: ReplayedApp) -> No
             assert [
                 (failover["run"], failover["from"], failover["to"]) for failover in failovers
             ] == [(run.id, "far", "near")]
+
+
+async def test_outages_that_the_journal_refuses_to_write_are_written_by_the_retry(
+    tmp_path: Path,
+) -> None:
+    """Nor is what was written before the refusal undone."""
+
+    async def execute(statement: str) -> None:
+        def work(connection: Connection) -> None:
+            connection.execute(statement)
+
+        await database.write(work)
+
+    async def wait_for_queue() -> None:
+        await asyncio.wait(
+            [task for task in asyncio.all_tasks() if task.get_name() == "model outages"]
+        )
+
+    async def open_incidents() -> dict[str, int]:
+        return {incident.subject: incident.count for incident in await journal.incidents.find()}
+
+    database = await Database.open(tmp_path / "agentd.db")
+    try:
+        journal = Journal(
+            database, clock=lambda: BEGIN, incident_settings=IncidentSettings(to=("phone",))
+        )
+        outages = ModelOutages(
+            journal.incidents,
+            SimpleNamespace(wake=lambda: None),  # type: ignore[arg-type]
+            settings=SimpleNamespace(zone=ZoneInfo("UTC")),  # type: ignore[arg-type]
+        )
+        await execute(
+            "CREATE TRIGGER refuse_insert BEFORE INSERT ON incident"
+            " WHEN NEW.subject = 'provider far' BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        )
+        outages.record_failure("near", "503")
+        outages.record_failure("far", "401")
+        await wait_for_queue()
+        assert await open_incidents() == {"provider near": 1}
+        await execute("DROP TRIGGER refuse_insert")
+        outages.record_failure("third", "timeout")  # the queue does not wait for its retry then
+        await wait_for_queue()
+        assert await open_incidents() == {
+            "provider near": 1,
+            "provider far": 1,
+            "provider third": 1,
+        }
+        notices = [delivery.options["notice"] for delivery in await journal.outbox.find()]
+        assert notices == ["incident.opened"] * 3
+
+        await execute(
+            "CREATE TRIGGER refuse_update BEFORE UPDATE ON incident"
+            " WHEN NEW.subject = 'provider far' BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        )
+        outages.record_answer("near")
+        outages.record_answer("far")
+        await wait_for_queue()
+        assert await open_incidents() == {"provider far": 1, "provider third": 1}
+        await execute("DROP TRIGGER refuse_update")
+        outages.record_answer("third")
+        await wait_for_queue()
+        assert await open_incidents() == {}
+        await outages.close()
+    finally:
+        await database.close()
