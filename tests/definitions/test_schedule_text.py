@@ -66,6 +66,7 @@ def cron(text: str) -> dict[str, object]:
         ("last friday of the month at 4pm", cron("0 16 * * 5L")),
         ("on 24 december at 18:00", cron("0 18 24 12 *")),
         ("december 24th at 18:00", cron("0 18 24 12 *")),
+        ("on 24 sept at 18:00", cron("0 18 24 9 *")),
         ("every 2 hours", {"every": "2h"}),
         ("every two hours", {"every": "2h"}),
         ("hourly", {"every": "1h"}),
