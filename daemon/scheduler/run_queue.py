@@ -344,8 +344,10 @@ class LocalRunQueue:
         resubmitted_run = self._resubmitted.pop(run_id, None)
         if run is not None and run.status is Status.WAITING:
             self._park(run_id, routine)
-            if resubmitted_run:
-                self._enqueue(resubmitted_run)
+        # Answered meanwhile: while it was parked, or while nothing could be claimed as it still
+        # waited for this answer.
+        if resubmitted_run and (run is None or run.status is Status.WAITING):
+            self._enqueue(resubmitted_run)
         # Put off until later; or answered while it was parked, and executed again at once.
         if run is not None and run.status is Status.QUEUED:
             self._enqueue_or_delay(run)

@@ -132,6 +132,22 @@ async def test_a_run_that_is_to_be_executed_again_at_once_is_never_seen_idle():
     assert begun_ids == ["a", "a"]
 
 
+async def test_a_run_answered_while_it_could_not_yet_be_claimed_is_executed_again():
+    begun_ids = []
+
+    async def execute(run_id):
+        begun_ids.append(run_id)
+        if len(begun_ids) > 1:
+            return run(run_id, status=Status.SUCCEEDED)
+        await executor.submit(run("a"))  # the answer arrives after the claim was refused
+        return None
+
+    executor = LocalRunQueue(execute, max_concurrent=1, clock=FakeClock(NOW))
+    await executor.submit(run("a"))
+    await executor.wait_until_idle()
+    assert begun_ids == ["a", "a"]
+
+
 async def test_cancelling_a_waiting_run_starts_the_next_run_of_its_routine():
     lives = Parking()
     executor = LocalRunQueue(lives, max_concurrent=1, clock=FakeClock(NOW))
