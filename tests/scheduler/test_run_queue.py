@@ -44,6 +44,7 @@ class Lives:
         except asyncio.CancelledError:
             self.suspended_ids.append(run_id)
             raise
+        return run(run_id, status=Status.SUCCEEDED)
 
 
 async def turns(count=5):
