@@ -131,6 +131,8 @@ def pytest_sessionfinish(session, exitstatus):
 
 def pytest_deselected(items):
     """Count the slow tests that `-m` leaves out: what `-k` leaves out holds others, too."""
+    if not items:  # what --last-failed says when it leaves out nothing more
+        return
     config = items[0].config
     soaks = [item for item in items if item.get_closest_marker("soak")]
     slow = [item for item in items if item.get_closest_marker("slow") and item not in soaks]
