@@ -27,7 +27,8 @@ ENDED = {"daemon.failed"}
 MENDED = {"watch.ended", "watch.restarted", "maintenance.failed", "memory.maintenance_failed"}
 # The same of an error at one await, where what was to be done is tried again.
 TRIED_AGAIN = {
-    *(*MENDED, "watch.failed", "queue.failed", "definitions.kept", "cluster.queue_away"),
+    *(*MENDED, "watch.failed", "queue.failed", "definitions.kept"),
+    *("cluster.queue_away", "cluster.search_failed"),
     "library.spoke",  # of a task that nobody awaits: asyncio logs its error
 }
 

@@ -48,6 +48,7 @@ log = structlog.get_logger()
 
 # A run that was queued so long ago and has no job in the queue was lost on its way.
 _OVERDUE = timedelta(seconds=10)
+_RETRY_SECONDS = 1.0  # between a search or a service of a queue that failed and the next one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +167,7 @@ class Cluster:
             problem = "cancelled" if task.cancelled() else repr(task.exception())
             log.error("cluster.queue_ended", queue=queue, problem=problem)
             del self._queue_tasks[queue]
-            asyncio.get_running_loop().call_later(1.0, self._serve_queues, [queue])
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._serve_queues, [queue])
 
     async def stop_taking_runs(self) -> None:
         """Take no more runs from the queues; runs under way go on."""
@@ -210,15 +211,19 @@ class Cluster:
     async def _serve_queues_found(self) -> None:
         while self._search_again:
             self._search_again = False
-            # Where the database does not answer, the listener connects again later, which starts a
-            # search.
-            with suppress(DaemonError):
+            try:
                 queues = await self._services.database.read(read_queues_with_runs)
                 self._serve_queues(
                     queue
                     for queue, definition in queues
                     if not self._missing_requirements(definition)
                 )
+            except DaemonError:
+                pass  # the database does not answer: once the listener has connected, it searches
+            except Exception:
+                log.exception("cluster.search_failed")
+                self._search_again = True
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def leave(self) -> None:
         """Take this process off the list of workers; if that fails, its lease runs out."""
