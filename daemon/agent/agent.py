@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import structlog
 
 from daemon.agent.loop import LoopLimits, converse
-from daemon.agent.prompt import OmittedContext, Persona, PromptContext, join, render
+from daemon.agent.prompt import LeftOutContext, Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     AllowAll,
     Approver,
@@ -398,7 +398,7 @@ class Agent:
         return render(context), list(functions)
 
     @property
-    def left_out(self) -> OmittedContext:
+    def left_out(self) -> LeftOutContext:
         """What the prompt of the next conversation does not show of earlier runs."""
         return self._context.left_out
 

@@ -225,7 +225,7 @@ def _write_prompt(out: OutputStream, body: Mapping[str, Any], *, full: bool) -> 
 
 
 def describe_left_out(left_out: Mapping[str, Any]) -> str:
-    """Say what a prompt does not show of earlier runs, and why."""
+    """Say what a prompt leaves out of earlier runs, and why."""
     parts = []
     if left_out["memories"]:
         count = left_out["memories"]

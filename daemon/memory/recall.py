@@ -140,8 +140,8 @@ class Selection(NamedTuple):
     """The texts that fit a question, the best first."""
 
     hits: list[RecallHit]
-    left_out: list[RecallHit]
-    """Texts that strangers may have written, passed over where only untainted ones are wanted."""
+    left_out_hits: list[RecallHit]
+    """Texts that strangers may have written, where only untainted ones are wanted."""
 
 
 def search(
@@ -161,7 +161,7 @@ def search(
 
     At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
     "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
-    With `untainted_only`, texts that strangers may have written are passed over; with
+    With `untainted_only`, texts that strangers may have written are left out; with
     `without_goals`, the goals of routines.
     """
     key = clean(question).strip()
@@ -476,7 +476,7 @@ def _select(
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
     selected_hits: list[RecallHit] = []
-    left_out: list[RecallHit] = []
+    left_out_hits: list[RecallHit] = []
     duplicates = DuplicateFinder()
     for hit in hits:
         if len(selected_hits) == limit:
@@ -485,8 +485,8 @@ def _select(
         if text.run and (text.run, text.iteration, text.segment) in segments:
             continue
         if untainted_only and text.tainted:
-            if len(left_out) < limit:
-                left_out.append(hit)
+            if len(left_out_hits) < limit:
+                left_out_hits.append(hit)
             continue
         # Lines of deleted runs are alike too, and count within the limit of their routine.
         is_of_routine = bool(text.run) or text.type == SegmentType.SUMMARY
@@ -511,7 +511,7 @@ def _select(
             runs[text.run] += 1
             segments.add((text.run, text.iteration, text.segment))
         selected_hits.append(hit)
-    return Selection(selected_hits, left_out)
+    return Selection(selected_hits, left_out_hits)
 
 
 _OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)
