@@ -19,7 +19,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "unknown_tool": "[error] there is no tool {tool!r} here.{hint} Offered: {names}",
         "nearest": " Did you mean {name!r}?",
         "denied": f"[error] denied by {{rule}}: {{reason}}.{{allowed}} {ADVICE_AFTER_DENIAL['en']}",
-        "allowed_forms": " What would be allowed: {forms}.",
+        "alternative": " What would be allowed: {alternative}.",
         "approved": (
             "[a person allowed this {age} ago, {since} after you asked; things may have changed "
             "since]"
@@ -85,7 +85,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "unknown_tool": "[错误] 这里没有工具 {tool!r}。{hint} 可用:{names}",
         "nearest": "是否指 {name!r}?",
         "denied": f"[错误] 被 {{rule}} 拒绝:{{reason}}。{{allowed}} {ADVICE_AFTER_DENIAL['zh']}",
-        "allowed_forms": " 允许的形式:{forms}。",
+        "alternative": " 允许的形式:{alternative}。",
         "approved": "[{age}前有人批准了此调用,距你提出 {since};情况可能已有变化]",
         "rejected": "[错误] 被拒绝:已询问有关人员,回答是不同意。不要再次提出;请不用它继续。",
         "expired": "[错误] 被拒绝:已询问有关人员,但没有及时得到回答。请不用它继续,并在报告中说明。",

@@ -40,7 +40,7 @@ from daemon.policy.policy_file import (
     file_checks,
     strictness,
 )
-from daemon.policy.profiles import read_only_programs, suggest_instead
+from daemon.policy.profiles import read_only_programs, suggest_alternative
 from daemon.policy.reachable_paths import CallPath, ReachablePaths
 from daemon.policy.requests import PlannedPipeline, Request, analyze_call
 from daemon.policy.verdicts import (
@@ -258,7 +258,10 @@ class Policy:
             )
         except CallRejected as error:
             return Verdict(
-                effect=Effect.DENY, rule="built in", reason=error.problem, alternative=error.instead
+                effect=Effect.DENY,
+                rule="built in",
+                reason=error.problem,
+                alternative=error.alternative,
             ), ()
         verdict = self._judge_parts(request.parts, tool_rules, tainted=tainted)
         if verdict.allows and (url := _safe_url(request.parts, tool_rules.rules)):
@@ -316,7 +319,7 @@ class Policy:
             return replace(verdict, output_folder=output_files.output_folder(restriction.routine))
         reason = f"{mismatch.problem}, and this run has read text that strangers may have written"
         return Verdict(
-            effect=Effect.DENY, rule="taint", reason=reason, alternative=mismatch.instead
+            effect=Effect.DENY, rule="taint", reason=reason, alternative=mismatch.alternative
         )
 
     def output_folder(self, routine: str) -> str:
@@ -722,7 +725,7 @@ class Policy:
         """Say what would be allowed in place of a part that is not."""
         if TOOLS.get(part.tool, UNKNOWN_TOOL).acts_on in ("web", "git", "script", "action"):
             if part.mismatch is not None:
-                return part.mismatch.instead
+                return part.mismatch.alternative
             forms = [
                 form
                 for rule in rules
@@ -739,8 +742,8 @@ class Policy:
                 and name in read_only_programs()
                 and _names_program(name, rules)
             ):
-                return part.mismatch.instead
-            if hint := suggest_instead(name):
+                return part.mismatch.alternative
+            if hint := suggest_alternative(name):
                 return hint
             return (
                 f"the shell runs {', '.join(programs)}"

@@ -73,7 +73,7 @@ def judge_part(
             effect=Effect.DENY,
             rule="built in",
             reason=part.refusal.problem,
-            alternative=part.refusal.instead,
+            alternative=part.refusal.alternative,
         )
     applicable_rules = [
         rule for rule in rules if rule.is_for(part.tool, routine) and applies_to(rule, part)

@@ -300,9 +300,9 @@ class _Composer:
             raise LineNotImportable(f"{error}; or {self._script_hint(job)}") from None
         for pipeline in request.line:
             for command in pipeline.commands:
-                if instead := _BUILTINS.get(command.argv[0]):
+                if alternative := _BUILTINS.get(command.argv[0]):
                     raise LineNotImportable(
-                        f"{command.argv[0]} is no program, but a word of a shell: {instead}"
+                        f"{command.argv[0]} is no program, but a word of a shell: {alternative}"
                     )
                 if find_program(command.argv[0]) is None:
                     raise LineNotImportable(
@@ -329,9 +329,9 @@ class _Composer:
             ) from None
         verdict = trial.judge("shell", arguments, routine=name)
         if verdict.effect is Effect.DENY:
-            instead = f"; {verdict.alternative}" if verdict.alternative else ""
+            alternative = f"; {verdict.alternative}" if verdict.alternative else ""
             raise LineNotImportable(
-                f"the policy denies it: {verdict.reason} ({verdict.rule}){instead}"
+                f"the policy denies it: {verdict.reason} ({verdict.rule}){alternative}"
             )
         return new_rules
 
