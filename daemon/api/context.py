@@ -79,7 +79,7 @@ class Administration(Protocol):
     async def reload_if_valid(self) -> None:
         """Reload where a daemon serves; what is wrong with a definition is logged."""
 
-    def routine_rules(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
+    def routine_checks(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
         """Return what a routine has to fit besides itself: the config and the tools in force."""
 
     def recipe_files(self) -> Mapping[str, Path]:

@@ -39,8 +39,8 @@ class AppAdministration:
     async def reload_if_valid(self) -> None:
         await self.app.reloader.reload_if_valid()
 
-    def routine_rules(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
-        return self.app.reloader.routine_rules()
+    def routine_checks(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
+        return self.app.reloader.routine_checks()
 
     def recipe_files(self) -> Mapping[str, Path]:
         from daemon.app.commands.recipes import find_recipes

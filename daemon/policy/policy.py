@@ -209,12 +209,12 @@ class Policy:
                 line=error.line,
             )
             raise ConfigError(fault) from None
-        rules = (
+        checks = (
             ()
             if tools is None
             else (*file_checks(frozenset({*TOOLS, *tools})), *_proof_checks(workspace, ()))
         )
-        file = parse(data, PolicyFile, file=name, rules=rules, text=text)
+        file = parse(data, PolicyFile, file=name, checks=checks, text=text)
         return replace(
             cls.of(file, workspace), hash=hashlib.sha256(text.encode()).hexdigest(), text=text
         )

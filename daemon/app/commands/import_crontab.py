@@ -27,13 +27,13 @@ import tomli_w
 
 from daemon.app.commands.validate import TOOLS
 from daemon.app.setup.config_file import with_table, write_config
+from daemon.definitions.config.checks import CONFIG_CHECKS
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.rules import RULES as CONFIG_RULES
 from daemon.definitions.config.tables import check_zone
 from daemon.definitions.crontab_file import CrontabJob, parse_crontab
 from daemon.definitions.reading import parse
+from daemon.definitions.routines.checks import PEOPLE_CHECKS
 from daemon.definitions.routines.folder import AGENT_FOLDER, RESERVED, routine_of, write_new
-from daemon.definitions.routines.rules import PEOPLE_RULES
 from daemon.definitions.values import InvalidValue
 from daemon.definitions.words import display
 from daemon.delivery.channels.mail_url import (
@@ -49,7 +49,7 @@ from daemon.policy.policy import Policy
 from daemon.policy.requests import Request, analyze_call
 from daemon.policy.verdicts import judge_part
 from daemon.sandbox.system_paths import SETTINGS, system_folders
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from daemon.tools.builtin.command_lines import find_program
 
 # Crontabs of the system, where a user stands before each command.
@@ -395,8 +395,8 @@ class _Composer:
             text.encode()
             if targets:
                 config = with_targets(config, {**self._result.targets, **targets})
-            rules = (*PEOPLE_RULES, *routine_rules(config, TOOLS))
-            routine_of(tomllib.loads(text), path, rules=rules)
+            checks = (*PEOPLE_CHECKS, *routine_checks(config, TOOLS))
+            routine_of(tomllib.loads(text), path, checks=checks)
         except ConfigError as error:
             fault = error.faults[0]
             hint = f"; {fault.hint}" if fault.hint else ""
@@ -433,7 +433,9 @@ def _unique(stem: str, taken_names: Collection[str], *, digest: str) -> str:
 def with_targets(config: Config, targets: Mapping[str, Mapping[str, str]]) -> Config:
     """Return a config with these targets besides its own, as it is read from its file."""
     text = add_targets(config.file.read_text("utf-8"), targets)
-    return parse(tomllib.loads(text), Config, file=config.file, rules=CONFIG_RULES).at(config.file)
+    return parse(tomllib.loads(text), Config, file=config.file, checks=CONFIG_CHECKS).at(
+        config.file
+    )
 
 
 def add_targets(text: str, targets: Mapping[str, Mapping[str, str]]) -> str:

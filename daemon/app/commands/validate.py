@@ -18,6 +18,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS
 from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
 from daemon.definitions.reading import read_toml, with_lines_of_file
+from daemon.definitions.routines.checks import reference_checks
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
     calendar_checks,
@@ -25,7 +26,6 @@ from daemon.definitions.routines.folder import (
     load_folder,
 )
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
 from daemon.delivery.targets import find_address_fault, find_missing_extra
@@ -39,7 +39,7 @@ from daemon.providers.budget import price_checks
 from daemon.providers.programs import describe_missing_program, find_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
 from daemon.runs.approvals.own_calls import find_obstructed_calls
-from daemon.scheduler.routine_rules import (
+from daemon.scheduler.routine_checks import (
     argument_checks,
     judge_checks,
     provider_checks,
@@ -183,7 +183,7 @@ def examine(
     except ConfigError as error:
         checkup.faults += error.faults
     try:
-        rules = (
+        checks = (
             *reference_checks(providers, tools, targets=targets),
             *price_checks(config),
             *provider_checks(config),
@@ -196,7 +196,7 @@ def examine(
         contents = load_folder(
             config.routines_path,
             agent_folder=state / AGENT_FOLDER,
-            rules=rules,
+            checks=checks,
             workspace=config.workspace_path(state),
         )
     except ConfigError as error:

@@ -11,8 +11,8 @@ from typing import Any
 
 import tomli_w
 
+from daemon.definitions.config.checks import CONFIG_CHECKS
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.rules import RULES
 from daemon.definitions.reading import parse
 from daemon.errors import Refused
 from daemon.models import Json
@@ -97,7 +97,7 @@ def write_config(file: Path, text: str) -> None:
     Raises ConfigError if the daemon would refuse the text, ValueError or OSError if the file cannot
     be replaced.
     """
-    parse(tomllib.loads(text), Config, file=file, rules=RULES)
+    parse(tomllib.loads(text), Config, file=file, checks=CONFIG_CHECKS)
     target = file.resolve()
     status = target.stat()
     if status.st_uid != os.geteuid():

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from daemon.definitions.config.checks import CONFIG_CHECKS
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.environment import (
     Override,
@@ -15,7 +16,6 @@ from daemon.definitions.config.environment import (
     name_variables_in,
     overrides_in,
 )
-from daemon.definitions.config.rules import RULES
 from daemon.definitions.config.secret_files import refuse_if_shared
 from daemon.definitions.config.tables import KINDS_WITH_PASSWORD, SENDMAIL_SCHEME, is_settable
 from daemon.definitions.reading import Conflict, as_fault, parse, parse_toml, read_text, read_toml
@@ -57,7 +57,7 @@ def _parse(data: Json, overrides: Sequence[Override], file: Path, text: str = ""
     """
     try:
         settings = apply_overrides(data, overrides)
-        return parse(settings, Config, file=file, rules=RULES, text=text)
+        return parse(settings, Config, file=file, checks=CONFIG_CHECKS, text=text)
     except ConfigError as error:
         raise ConfigError(*name_variables_in(error.faults, overrides, data)) from None
 
