@@ -13,7 +13,7 @@ its own, and each holds for any store:
 - characters: of two Chinese texts the one with more characters of the question is nearer;
 - time: a question about yesterday is answered by texts of that day first;
 - asks, answers: a question seldom holds the answer, the text right after it often does;
-- form: "when" and "how many" are answered by a text with a time or a number;
+- answer shape: "when" and "how many" are answered by a text with a time or a number;
 - type: the output of a tool says less than a message.
 
 Recency is not a reason: it loses more answers than it finds.
@@ -114,7 +114,7 @@ _REASONS = (
     "time",
     "asks",
     "answers",
-    "form",
+    "form",  # the answer shape, under the name that the API has given it since its first version
     "type",
     "meaning",
 )
