@@ -423,7 +423,10 @@ def test_why_names_the_random_moments_of_the_day() -> None:
     )
     assert "moments = 2 (drawn for that day: " in because.sentence
     sentence = explain_slot("06 09:00", **keys).sentence
-    assert "starts only if no run reported since the last random moment" in sentence or "by every" in sentence
+    assert (
+        "starts only if no run reported since the last random moment" in sentence
+        or "by every" in sentence
+    )
 
 
 def test_why_without_a_time_explains_the_last_or_else_the_next_slot() -> None:
