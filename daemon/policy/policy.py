@@ -49,7 +49,7 @@ from daemon.policy.verdicts import (
     Restriction,
     allows_tool,
     applies_to,
-    is_granted,
+    covers_tool,
     judge_part,
     refuse_part,
     refuse_tool,
@@ -266,7 +266,7 @@ class Policy:
         verdict = self._judge_parts(request.parts, tool_rules, tainted=tainted)
         if verdict.allows and (url := _safe_url(request.parts, tool_rules.rules)):
             tainted_tools = tool_rules.restriction.tainted_tools
-            may_repeat = any(is_granted(tool, pattern) for pattern in tainted_tools)
+            may_repeat = any(covers_tool(pattern, tool) for pattern in tainted_tools)
             return replace(verdict, once="" if may_repeat else url), request.line
         if tainted and tool == "file_write":
             verdict = self._judge_output(verdict, request.parts[0].paths[0], arguments, tool_rules)
@@ -305,7 +305,7 @@ class Policy:
         allowed within bounds, or denied, and never asked about.
         """
         restriction = tool_rules.restriction
-        is_exempt = any(is_granted("file_write", pattern) for pattern in restriction.tainted_tools)
+        is_exempt = any(covers_tool(pattern, "file_write") for pattern in restriction.tainted_tools)
         if not verdict.allows or is_exempt or not output_files.is_below_out(names):
             return verdict
         mismatch = output_files.explain_refusal(
@@ -487,7 +487,7 @@ class Policy:
         maker.
         """
         tainted_tools = self._restriction_of(routine).tainted_tools
-        return any(is_granted(tool, pattern) for pattern in tainted_tools)
+        return any(covers_tool(pattern, tool) for pattern in tainted_tools)
 
     def denies_once_tainted(self, routine: str, tools: Collection[str]) -> bool:
         """Tell whether calls of any of these tools that taint holds are denied instead of asked
@@ -507,7 +507,7 @@ class Policy:
         if any(rule.tainted for rule in allowing_rules):
             return True
         restriction, properties = tool_rules.restriction, TOOLS.get(tool, UNKNOWN_TOOL)
-        if any(is_granted(tool, pattern) for pattern in restriction.tainted_tools):
+        if any(covers_tool(pattern, tool) for pattern in restriction.tainted_tools):
             return False
         if tool == "http_request":
             return not keeps_safe_reads or not all(rule.safe for rule in allowing_rules)
