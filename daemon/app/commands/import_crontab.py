@@ -26,7 +26,7 @@ from urllib.parse import quote
 import tomli_w
 
 from daemon.app.commands.validate import TOOLS
-from daemon.app.setup.config_file import with_table, write_config
+from daemon.app.setup.config_file import lock_config, with_table, write_config
 from daemon.definitions.config.checks import CONFIG_CHECKS
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import check_zone
@@ -619,8 +619,9 @@ def write(result: CrontabImport, config: Config) -> None:
     """Write the targets, then the routines. Raises Refused for a file that cannot be written."""
     if result.targets:
         try:
-            old_text = config.file.read_text("utf-8")
-            write_config(config.file, add_targets(old_text, result.targets))
+            with lock_config(config.file):
+                old_text = config.file.read_text("utf-8")
+                write_config(config.file, add_targets(old_text, result.targets))
         except (OSError, ValueError, ConfigError) as error:
             raise Refused(f"{display(config.file)} was not changed: {error}") from None
     for routine in result.routines:
