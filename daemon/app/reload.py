@@ -13,7 +13,7 @@ import structlog
 
 from daemon.api.schemas import ReloadView, views_of_faults
 from daemon.app.installation import Installation, open_log
-from daemon.app.settings import incident_settings_of, log_overlay_fault, open_tracer, read_settings
+from daemon.app.settings import incident_settings_of, log_overlay_error, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.restart import (
     find_changed_secrets,
@@ -99,7 +99,7 @@ class Reloader:
         self._logged_faults: frozenset[Fault] = frozenset()
         self._automatic_reloads: _AutomaticReloads | None = None
         """None after a request."""
-        self.fault = log_overlay_fault(settings.config)
+        self.fault = log_overlay_error(settings.config)
         """What was wrong at the last reload, in words; None if nothing was."""
 
     def folders(self) -> list[Path]:
@@ -294,7 +294,7 @@ class Reloader:
         except ConfigError as error:
             self.fault = str(error)
             raise
-        self.fault = log_overlay_fault(config)
+        self.fault = log_overlay_error(config)
         settings.replace(new_settings)
         self._journal.audit.keep_policy(new_settings.policy.hash, new_settings.policy.text)
         self._journal.incidents.settings = incident_settings_of(config)

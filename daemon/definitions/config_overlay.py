@@ -137,20 +137,20 @@ class Overlay:
         old_text = self.file.read_bytes() if self.file.exists() else None
         replace_file(self.file, tomli_w.dumps(data).encode())
         try:
-            fault = load_config(self.settings.config.file, self.file).overlay_fault
-            if fault is None:
+            config_error = load_config(self.settings.config.file, self.file).overlay_error
+            if config_error is None:
                 await self.reload()
         except ConfigError as error:
-            fault = error
-        if fault is None:
+            config_error = error
+        if config_error is None:
             return
         if old_text is None:
             self.file.unlink()
         else:
             replace_file(self.file, old_text)
         problems = [
-            f"{item.key}: {item.problem}" + (f"; {item.hint}" if item.hint else "")
-            for item in fault.faults
+            f"{fault.key}: {fault.problem}" + (f"; {fault.hint}" if fault.hint else "")
+            for fault in config_error.faults
         ]
         raise ToolFailed(f"nothing was changed: {'; '.join(problems)}")
 

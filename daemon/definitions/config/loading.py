@@ -31,7 +31,7 @@ def load_config(
     """Return the config of a file. Raises ConfigError with all its faults.
 
     `overlay` is the file with the settings that agents wrote. They override those of `path`; if the
-    result has faults, they are ignored (`Config.overlay_fault`). Variables of `env` override both
+    result has faults, they are ignored (`Config.overlay_error`). Variables of `env` override both
     (see `environment`).
     """
     text = read_text(path)
@@ -42,8 +42,8 @@ def load_config(
     if overlay is not None and os.path.exists(overlay):  # noqa: PTH110
         try:
             config = _parse(_with_overlay(data, overlay), overrides, overlay).at(path)
-        except ConfigError as fault:
-            config = config.without_overlay(fault)
+        except ConfigError as error:
+            config = config.without_overlay(error)
     secrets_of_environment = {override.key for override in overrides}
     for key in _secrets_in(config):
         if key not in secrets_of_environment:

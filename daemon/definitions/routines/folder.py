@@ -87,10 +87,11 @@ def name_faults(name: str, path: Path) -> Iterator[Fault]:
 
 @dataclass(frozen=True, slots=True)
 class FolderContents:
-    """The routines of a folder, and the faults of those that cannot be used, each by name."""
+    """The routines of a folder, and those that cannot be used, each by name."""
 
     routines: dict[str, Routine] = field(default_factory=dict)
     faults: dict[str, ConfigError] = field(default_factory=dict)
+    """The error with all faults of each routine that cannot be used."""
 
 
 # Seconds. A file may be written again within one tick of the file system's clock, by as many bytes:
@@ -191,19 +192,19 @@ def load_folder(
         contents.routines.update(agent_routines.routines)
         contents.faults.update(
             {
-                f"{AGENT_FOLDER}/{key}" if key in names else key: fault
-                for key, fault in agent_routines.faults.items()
+                f"{AGENT_FOLDER}/{key}" if key in names else key: error
+                for key, error in agent_routines.faults.items()
             }
         )
     if workspace is not None:
         _read_calendars(contents, workspace)
-    for name, fault in find_broken_chains(contents.routines, unreadable=contents.faults).items():
-        contents.faults[name] = _located(fault, contents.routines.pop(name))
+    for name, error in find_broken_chains(contents.routines, unreadable=contents.faults).items():
+        contents.faults[name] = _with_lines(error, contents.routines.pop(name))
     return contents
 
 
-def _located(error: ConfigError, routine: Routine) -> ConfigError:
-    """Return the faults of a routine with the lines of its file."""
+def _with_lines(error: ConfigError, routine: Routine) -> ConfigError:
+    """Return the error of a routine with the lines of its file in the faults."""
     return ConfigError(*with_lines_of_file(error.faults, routine.path)) if routine.path else error
 
 
@@ -226,7 +227,7 @@ def _read_calendars(contents: FolderContents, workspace: Path) -> None:
         except CalendarError as error:
             file = display(routine.path or f"{name}.toml")
             fault = Fault(file=file, key="trigger.skip", found=path, problem=str(error))
-            contents.faults[name] = _located(ConfigError(fault), routine)
+            contents.faults[name] = _with_lines(ConfigError(fault), routine)
             del contents.routines[name]
         else:
             update = {"calendars": tuple(calendars[path] for path in dict.fromkeys(paths))}
@@ -414,10 +415,10 @@ def merge_with_old(
     new, faults = contents.routines | kept_routines, dict(contents.faults)
     if not kept_routines:  # those of one folder were checked together
         return new, faults
-    while cycle_faults := {
-        name: fault for name, fault in find_cycles(new).items() if new[name] != old.get(name)
+    while cycle_errors := {
+        name: error for name, error in find_cycles(new).items() if new[name] != old.get(name)
     }:
-        for name, fault in cycle_faults.items():
-            faults[name] = _located(fault, new.pop(name))
-        new |= {name: old[name] for name in cycle_faults if name in old}
+        for name, error in cycle_errors.items():
+            faults[name] = _with_lines(error, new.pop(name))
+        new |= {name: old[name] for name in cycle_errors if name in old}
     return new, faults

@@ -78,8 +78,8 @@ def check_source(
         raise ConfigError(*name_faults(name, path), *error.faults) from None
     routine = routine_of(data, path, checks=(*PEOPLE_CHECKS, *checks), text=text)
     all_routines = {**routines.routines, name: routine}
-    if fault := find_broken_chains(all_routines, unreadable=routines.faults).get(name):
-        raise ConfigError(*with_lines(fault.faults, text))
+    if chain_error := find_broken_chains(all_routines, unreadable=routines.faults).get(name):
+        raise ConfigError(*with_lines(chain_error.faults, text))
     return routine
 
 
