@@ -90,6 +90,12 @@ def deliveries_for(
     return deliveries
 
 
+def _subject_of(delivery: Delivery) -> dict[str, str]:
+    """Return what a log line says a delivery is about; a notice of no routine has its kind."""
+    subject = {"run": delivery.run, "routine": delivery.routine}
+    return subject if delivery.routine else {**subject, "notice": delivery.content}
+
+
 def wait_after(attempts: int) -> timedelta | None:
     """Return how long to wait after `attempts` failures; None once the waits amount to a day.
 
@@ -205,8 +211,7 @@ class Outbox:
             log.info(
                 "delivery.arrived",
                 delivery=delivery.id,
-                run=delivery.run,
-                routine=delivery.routine,
+                **_subject_of(delivery),
                 target=delivery.target,
                 receipt=proof,
             )
@@ -230,8 +235,7 @@ class Outbox:
         write(
             "delivery.left_out",
             delivery=delivery.id,
-            run=delivery.run,
-            routine=delivery.routine,
+            **_subject_of(delivery),
             target=delivery.target,
             reason=str(reason),
         )
@@ -253,8 +257,7 @@ class Outbox:
         write(
             "delivery.retry_scheduled" if next_attempt else "delivery.failed",
             delivery=delivery.id,
-            run=delivery.run,
-            routine=delivery.routine,
+            **_subject_of(delivery),
             target=delivery.target,
             error=error,
             attempts=delivery.attempts + 1,

@@ -132,8 +132,10 @@ class EventConsole:
             self._doctor_notes += 1
             return []
         elif event == "report.written":  # the person has asked for it in the log
-            title = self._format(at, "delivered", f"{record['routine']}: {record['title']}")
-            return [title, *map(_escape, str(record["text"]).splitlines())]
+            heading = ": ".join(filter(None, (str(record["routine"]), str(record["title"]))))
+            title = self._format(at, "delivered", heading)
+            text = self._secrets.redact(str(record["text"]))
+            return [title, *map(_escape, text.splitlines())]
         meaning, text = self._describe(record)
         return [self._format(at, meaning, text)] if text else []
 
@@ -144,7 +146,7 @@ class EventConsole:
             timer.cancel()
         if text:
             return self._format(at, "succeeded", f"{text} {arrow} {self._target(record)}")
-        return self._format(at, "delivered", f"{record['routine']} {arrow} {self._target(record)}")
+        return self._format(at, "delivered", f"{_name_of(record)} {arrow} {self._target(record)}")
 
     def _write_success(self, run: str) -> None:
         """Write the line of a run that succeeded without waiting for its delivery any longer."""
@@ -193,7 +195,7 @@ class EventConsole:
 
     def _describe(self, record: Record) -> tuple[str, str]:
         """Return what an event means, and its text; no text for an event that has no line."""
-        event, name = str(record["event"]), str(record.get("routine") or "")
+        event, name = str(record["event"]), _name_of(record)
         match event:
             case "run.started":
                 trigger = str(record["trigger"])
@@ -312,6 +314,8 @@ class EventConsole:
         """Return one line, wrapped at words where it is wider than the terminal."""
         sign, ascii_sign, colour = _SIGNS[meaning]
         sign = sign if self._has_unicode else ascii_sign
+        # before blanks are joined, signs escaped and lines wrapped: each would change a secret
+        text = self._secrets.redact(text)
         lines = textwrap.wrap(
             _escape(" ".join(text.split())),
             max(20, self._width() - len(_INDENT)),
@@ -333,6 +337,11 @@ class EventConsole:
 def _escape(text: str) -> str:
     """Return text such that a terminal shows it, and does not obey it."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _name_of(record: Record) -> str:
+    """Return the routine that a record is about; for a notice of no routine, its kind in words."""
+    return str(record.get("routine") or str(record.get("notice") or "").replace(".", " "))
 
 
 def _describe_slots(record: Record) -> tuple[str, str]:

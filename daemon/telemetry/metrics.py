@@ -100,7 +100,8 @@ class Metrics:
         if run.event is None:
             self.lateness.add(max(0.0, (run.started - run.slot).total_seconds()))
         if run.ended is not None:
-            self.duration.add((run.ended - run.started).total_seconds())
+            # negative if the clock was set back during the run
+            self.duration.add(max(0.0, (run.ended - run.started).total_seconds()))
 
     def count_delivery(self, target: str, outcome: str) -> None:
         """Count an attempt to deliver: delivered, put_off or failed."""

@@ -34,6 +34,8 @@ MARK = "[redacted]"
 # Shorter values are also ordinary words or numbers: taking them out would ruin text and protect
 # nothing.
 SHORTEST_LENGTH = 8
+# Of an environment variable, a byte that is not UTF-8 is a lone surrogate.
+_ERRORS = "surrogateescape"
 # From this length on, and with a digit or a sign in it, a password is no part of any other word.
 DISTINCT_LENGTH = 12
 # Texts without secrets are cached, as the result of a tool is redacted on its way to the model, to
@@ -174,8 +176,8 @@ class Secrets:
         forms_replaced_everywhere = set(self._forms_and_clean_texts[0]) - self._words.keys()
         forms_of_word = {
             value,
-            quote(value, safe=""),
-            quote_plus(value),
+            quote(value, safe="", errors=_ERRORS),
+            quote_plus(value, errors=_ERRORS),
             json.dumps(value)[1:-1],
         }
         for form in forms_of_word - forms_replaced_everywhere:
@@ -250,7 +252,15 @@ class Secrets:
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, dict):
-            return {self.redact_json(key): self.redact_json(item) for key, item in value.items()}
+            redacted_items: dict[Any, Any] = {}
+            for key, item in value.items():
+                redacted_key = clean_key = self.redact_json(key)
+                number = 1
+                while redacted_key in redacted_items:  # of two secrets
+                    number += 1
+                    redacted_key = f"{clean_key} ({number})"
+                redacted_items[redacted_key] = self.redact_json(item)
+            return redacted_items
         if isinstance(value, list | tuple):
             return [self.redact_json(item) for item in value]
         return value
@@ -260,19 +270,27 @@ def _forms_of(value: str) -> set[str]:
     """Return the value itself, and as it is written in JSON, `repr`, a URL and base64 (at each of
     the three alignments).
     """
-    forms = {
-        value,
-        json.dumps(value)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        repr(value)[1:-1],
+    # as the output of a program is read: with signs in place of bytes that are not UTF-8
+    decoded = value.encode(errors=_ERRORS).decode(errors="replace")
+    forms: set[str] = set()
+    for text in (value, decoded):
+        forms |= {
+            text,
+            json.dumps(text)[1:-1],
+            json.dumps(text, ensure_ascii=False)[1:-1],
+            repr(text)[1:-1],
+        }
+    forms |= {
+        quote(value, safe="", errors=_ERRORS),
+        quote(value, errors=_ERRORS),
+        quote_plus(value, errors=_ERRORS),
     }
-    forms |= {quote(value, safe=""), quote(value), quote_plus(value)}
     return forms | _base64_forms_of(value)
 
 
 def _base64_forms_of(value: str) -> set[str]:
     forms: set[str] = set()
-    raw = value.encode()
+    raw = value.encode(errors=_ERRORS)
     for offset in range(3):
         # the characters at both ends also encode the neighbours' bits: only those in between are
         # the secret's own

@@ -146,6 +146,8 @@ class _ToolCall:
     """One call of a tool, put together from its steps."""
 
     step: Step
+    last_step: Step
+    """The step again, or that of the last attempt of a call that was repeated after a crash."""
     result: Step | None
     id: str
     """The vendor's id of the call, else its place in the run."""
@@ -155,6 +157,7 @@ class _ToolCall:
 def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolCall]:
     """Yield the tool calls of a run, in order; one that was repeated after a crash is one call."""
     results = {step.call_id: step for step in steps if step.kind is StepKind.RESULT}
+    last_steps = {step.call_id: step for step in steps if step.kind is StepKind.CALL}
     vendor_ids, descriptions, call_ids = {}, {}, set()
     for step in steps:
         match step.kind:
@@ -171,6 +174,7 @@ def _tool_calls(steps: Sequence[Step]) -> Iterator[_ToolCall]:
                 key = str(step.call_id)
                 yield _ToolCall(
                     step=step,
+                    last_step=last_steps[step.call_id],
                     result=results.get(step.call_id),
                     id=vendor_ids.get(key) or key,
                     description=descriptions.get(step.body["tool"], ""),
@@ -183,7 +187,9 @@ def _span_of_call(
     body, result = call.step.body, call.result.body if call.result else {}
     tool = body["tool"]
     verdict = body.get("verdict") or {}
-    start = to_nanoseconds(call.step.at or run.started or run.created)
+    run_start = run.started or run.created
+    start = to_nanoseconds(call.step.at or run_start)
+    last_start = to_nanoseconds(call.last_step.at or run_start)
     attributes = common_attributes(run) | _without_empty(
         {
             "gen_ai.operation.name": "execute_tool",
@@ -213,7 +219,8 @@ def _span_of_call(
         id=span_id(run.id, str(call.step.call_id)),
         parent=parent,
         start=start,
-        end=start + int(result.get("seconds", 0.0) * 1e9),
+        # of the last attempt; not before the start, if the clock was set back in between
+        end=max(start, last_start) + int(result.get("seconds", 0.0) * 1e9),
         attributes=attributes,
         error=error,
     )

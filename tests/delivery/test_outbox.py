@@ -324,6 +324,15 @@ async def test_the_log_channel_writes_one_event_with_the_text(journal, end_run, 
     assert log_line["log_level"] == "info"
 
 
+async def test_a_notice_of_no_routine_is_logged_with_its_kind(journal, outbox_of):
+    journal.incidents.settings = IncidentSettings(to=("log",))
+    await journal.incidents.report("disk", "it is full")
+    with capture_logs() as logs:
+        await outbox_of().flush()
+    [arrival] = [line for line in logs if line["event"] == "delivery.arrived"]
+    assert (arrival["routine"], arrival["notice"]) == ("", "incident.opened")
+
+
 class FullOutbox(OutboxRepository):
     """A repository whose disk is full when a receipt is to be written."""
 

@@ -37,10 +37,12 @@ class AsciiStream(io.StringIO):
 class LinesOf:
     """The lines that records make on a stream."""
 
-    def __init__(self, stream: io.StringIO | None = None, **options: Any) -> None:
+    def __init__(
+        self, stream: io.StringIO | None = None, *, secret: str = "canary-7f3a91c2", **options: Any
+    ) -> None:
         self.stream = stream or Utf8Stream()
         secrets = Secrets()
-        secrets.add("canary-7f3a91c2")
+        secrets.add(secret)
         options = {"colour": False, "agentctl": ".venv/bin/agentctl", **options}
         self.console = EventConsole(
             self.stream, secrets, workspace=Path("/home/me/work"), delivery_wait=3600, **options
@@ -216,6 +218,32 @@ def test_secrets_are_redacted_and_control_characters_escaped() -> None:
     evil = "key canary-7f3a91c2 \x1b]0;owned\x07 \u202e"
     (line,) = LinesOf()({"event": "x.failed", "level": "error", "detail": evil})
     assert MARK in line and "canary" not in line and line.isprintable()
+
+
+@pytest.mark.parametrize(
+    "secret", ["correct horse battery staple 9", "two  blanks 7", "tab\tand 8"]
+)
+@pytest.mark.parametrize("fill", [0, 20, 30, 40])
+def test_a_secret_with_blanks_is_redacted_where_its_line_is_wrapped(secret: str, fill: int) -> None:
+    failure = {"event": "delivery.failed", "level": "error", "routine": "daily", "target": "mail"}
+    report = {"event": "report.written", "routine": "daily", "title": secret, "text": secret}
+    failure["error"] = f"{'x' * fill} the server refused {secret}"
+    text = " ".join(LinesOf(secret=secret)(failure, report))
+    assert text.count(MARK) == 3
+    assert not set(secret.split()) & set(text.split())
+
+
+def test_a_notice_of_no_routine_is_named_by_its_kind() -> None:
+    notice = {"run": "", "routine": "", "notice": "incident.recovered", "target": "mail"}
+    arrival = {"event": "delivery.arrived", "receipt": "accepted", **notice}
+    failure = {"event": "delivery.failed", "level": "error", "error": "no such box", **notice}
+    report = {"event": "report.written", "routine": "", "title": "daily works", "text": "Again."}
+    assert LinesOf()(arrival, failure, report) == [
+        "→ incident recovered → mail",
+        "✗ incident recovered not delivered to mail: no such box",
+        "→ daily works",
+        "Again.",
+    ]
 
 
 records = st.fixed_dictionaries(

@@ -60,6 +60,12 @@ def test_runs_deliveries_and_lateness_are_counted():
     }
 
 
+def test_no_duration_is_negative_after_the_clock_was_set_back():
+    metrics = Metrics()
+    metrics.count_run(run(took=-3600))
+    assert metrics.duration.total == 0 and sum(metrics.duration.counts) == 1
+
+
 def test_every_metric_family_has_help_and_type_once():
     lines = Metrics().render(NOTHING).splitlines()
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]

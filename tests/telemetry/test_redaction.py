@@ -179,6 +179,38 @@ def test_texts_in_json_values_are_redacted(secrets: Secrets) -> None:
     assert secrets.redact_json(value) == {"a": [MARK, 1, None, {MARK: True}], "b": [MARK]}
 
 
+def test_values_under_two_secret_keys_are_both_kept() -> None:
+    secrets = Secrets()
+    for secret in ("first-canary-11", "second-canary-22", "third-canary-33"):
+        secrets.add(secret)
+    value = {"first-canary-11": 1, "second-canary-22": 2, "third-canary-33": 3, "plain": 4}
+    assert secrets.redact_json(value) == {
+        MARK: 1,
+        f"{MARK} (2)": 2,
+        f"{MARK} (3)": 3,
+        "plain": 4,
+    }
+
+
+@pytest.mark.parametrize("raw", [b"gr\xfcner-hund-17", b"gr\xfcnerhund"])
+def test_a_secret_that_is_not_utf_8_is_redacted_in_each_encoding(raw: bytes) -> None:
+    secrets = Secrets()
+    secrets.add_environment({"DATABASE_PASSWORD": raw.decode(errors="surrogateescape")})
+    for form in (
+        raw.decode(errors="surrogateescape"),
+        quote(raw, safe=""),
+        base64.b64encode(raw).decode(),
+    ):
+        output = secrets.redact(f"before {form} after")
+        assert MARK in output and "hund" not in output and form not in output
+
+
+def test_a_secret_that_is_not_utf_8_is_redacted_in_the_output_of_a_program() -> None:
+    secrets, raw = Secrets(), b"gr\xfcner-hund-17"
+    secrets.add(raw.decode(errors="surrogateescape"))
+    assert secrets.redact(raw.decode(errors="replace")) == MARK
+
+
 def test_a_cached_text_is_searched_again_after_a_new_secret() -> None:
     known_secrets, text = Secrets(), f"{'harmless ' * 100}{CANARY}"
     assert known_secrets.redact(text) == text

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.models import Status
+from daemon.models import Run, Status, Step, StepKind
 from daemon.telemetry.span_exporter import SpanExporter, find_receiver
-from daemon.telemetry.spans import Span, span_id, spans_of_run, trace_of
+from daemon.telemetry.spans import Span, span_id, spans_of_run, to_nanoseconds, trace_of
 from tests.acceptance.story import InProcessHome, Vendor
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
@@ -473,23 +474,34 @@ async def test_cancelled_run_has_a_span(story: InProcessHome) -> None:
             assert errors == {"chat llama": "CancelledError", "invoke_agent look": "cancelled"}
 
 
-def test_an_unfinished_call_has_an_interrupted_span(app: ReplayedApp) -> None:
-    from datetime import UTC, datetime
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
-    from daemon.models import Run, Step, StepKind
 
-    now = datetime(2026, 11, 20, tzinfo=UTC)
-    run = Run(
-        id="01ARZ3NDEKTSV4RRFFQ69G5FAV", routine="look", definition="", trigger="cron", slot=now, created=now,  # noqa: E501
-        started=now, ended=now, status=Status.INTERRUPTED,
+def make_run(status: Status) -> Run:
+    return Run(
+        id="01ARZ3NDEKTSV4RRFFQ69G5FAV", routine="look", definition="", trigger="cron", slot=NOW, created=NOW,  # noqa: E501
+        started=NOW, ended=NOW, status=status,
     )  # fmt: skip
-    step = Step(
-        kind=StepKind.CALL,
-        iteration=1,
-        call_id="1.0",
-        body={"tool": "shell", "arguments": {}},
-        at=now,
+
+
+def make_call(at: datetime = NOW) -> Step:
+    body = {"tool": "shell", "arguments": {}}
+    return Step(kind=StepKind.CALL, iteration=1, call_id="1.0", body=body, at=at)
+
+
+def test_the_span_of_a_repeated_call_ends_with_its_last_attempt() -> None:
+    repetition = make_call(NOW + timedelta(seconds=60))
+    body = {"tool": "shell", "ok": True, "text": "", "seconds": 2.0}
+    result = Step(
+        kind=StepKind.RESULT, iteration=1, call_id="1.0", body=body, at=NOW + timedelta(seconds=62)
     )
+    steps = [make_call(), repetition, result]
+    call, _ = spans_of_run(make_run(Status.SUCCEEDED), steps, provider="", with_content=False)
+    assert (call.start, call.end) == (to_nanoseconds(NOW), to_nanoseconds(NOW) + 62 * 10**9)
+
+
+def test_an_unfinished_call_has_an_interrupted_span(app: ReplayedApp) -> None:
+    run, step = make_run(Status.INTERRUPTED), make_call()
     call, root = spans_of_run(run, [step, step], provider="", with_content=False)
     assert (call.attributes["error.type"], root.attributes["error.type"]) == (
         "interrupted",
