@@ -178,7 +178,7 @@ async def _load_cap_views(api: ApiContext) -> list[CapView]:
             unit, spent, limit = "usd", cap.total.cost / NANO, cap.limit / NANO
         views.append(
             CapView(
-                rule=cap.rule,
+                rule=cap.setting,
                 routine=name,
                 period=cap.period,
                 unit=unit,

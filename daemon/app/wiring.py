@@ -258,7 +258,7 @@ async def _build(
         shared_journal=is_shared,
         workspace=workspace,
         directory_watcher=directory_watcher,
-        find_used_up_cap=budget_ledger.find_exhausted_cap,
+        find_used_up_cap=budget_ledger.find_used_up_cap,
         on_waits_moved=partial(wake_waits, queue, outbox, approvals),
     )
     conversations = Conversations(journal, memory, settings=settings, queue=queue, clock=clock)

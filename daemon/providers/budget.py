@@ -71,6 +71,7 @@ class RunBudget:
 
     run: str
     routine: str
+    """The routine that pays: of a sub-agent, that of its parent."""
     budget: Budget
     """The limits of its routine."""
     parent: RunBudget | None = None
@@ -106,7 +107,7 @@ class Cap:
     """The routine whose cap it is; empty for a cap on all routines."""
 
     @property
-    def rule(self) -> str:
+    def setting(self) -> str:
         """The key with its value."""
         return (
             f"{self.key} = {self.limit / NANO:g}" if self.is_money else f"{self.key} = {self.limit}"
@@ -139,11 +140,11 @@ class Cap:
         return remainder / token_cost
 
     def describe(self) -> str:
-        """Return the rule and what remains under it, for a person."""
+        """Return the setting and what remains under it, for a person."""
         remaining = max(0, self.remaining)
         if self.is_money:
-            return f"{self.rule}, ${remaining / NANO:.4f} left"
-        return f"{self.rule}, {remaining} tokens left"
+            return f"{self.setting}, ${remaining / NANO:.4f} left"
+        return f"{self.setting}, {remaining} tokens left"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,7 +255,7 @@ class BudgetLedger:
             for cap in caps:
                 if cap.is_money and rates is None:
                     raise OverBudget(
-                        "no price is known", rule=f"{cap.rule}, and the model has no known price"
+                        "no price is known", rule=f"{cap.setting}, and the model has no known price"
                     )
                 room = cap.answer_room(input_tokens, rates, ignore_reservations=True)
                 if room < min(max_answer, cap.min_answer):
@@ -274,7 +275,10 @@ class BudgetLedger:
                 input_tokens * rates.max_input_token_cost(input_tokens)
                 + answer_tokens * rates.output_token_cost(input_tokens)
             )
-        totals = tuple({id(cap.total): cap.total for cap in caps}.values())
+        # also those that no cap in force needs: the next reload may set one
+        counted_totals = [cap.total for cap in caps]
+        counted_totals += self._totals_in_memory(run_budget, self.clock.now())
+        totals = tuple({id(total): total for total in counted_totals}.values())
         for total in totals:
             total.reserved_cost += cost
             total.reserved_tokens += input_tokens + answer_tokens
@@ -309,7 +313,7 @@ class BudgetLedger:
         tokens: int,
     ) -> None:
         """Count what a call cost, in place of its reservation if it had one. `at` is its start."""
-        totals = reservation.totals if reservation else self._totals_without_cap(run_budget, at)
+        totals = reservation.totals if reservation else self._totals_in_memory(run_budget, at)
         for total in totals:
             total.cost += cost
             total.tokens += tokens
@@ -325,9 +329,9 @@ class BudgetLedger:
             self._settlement_event.set()
             self._settlement_event = None
 
-    def _totals_without_cap(self, run_budget: RunBudget, at: datetime) -> list[RunningTotal]:
-        """Return the totals in memory that also count a call made without any cap: the next reload
-        may set one.
+    def _totals_in_memory(self, run_budget: RunBudget, at: datetime) -> list[RunningTotal]:
+        """Return all totals in memory that count a call made at this time, whether a cap in force
+        needs them or not.
         """
         totals = [payer.total for payer in run_budget.chain() if payer.total]
         if self._totals:
@@ -354,9 +358,9 @@ class BudgetLedger:
             level = max((level for level in levels if spent * 100 >= cap.limit * level), default=0)
             if level:
                 consequence = "A call that the cap does not cover is not made"
-                await self._tell(cap, level, f"{level} % of {cap.key} is spent", consequence)
+                await self._warn_people(cap, level, f"{level} % of {cap.key} is spent", consequence)
 
-    async def _tell(self, cap: Cap, level: int, problem: str, consequence: str) -> None:
+    async def _warn_people(self, cap: Cap, level: int, problem: str, consequence: str) -> None:
         """Tell people about a cap, unless they were told of this level or a higher one in its day
         or month.
         """
@@ -384,7 +388,7 @@ class BudgetLedger:
                 "budget.warning", cap=cap.key, routine=cap.routine, percent=level, spent=amounts
             )
 
-    async def find_exhausted_cap(self, routine: Routine) -> str | None:
+    async def find_used_up_cap(self, routine: Routine) -> str | None:
         """Return the cap that leaves no room for a run of `routine`, described for a person;
         None if there is room. People are told once in the day or month of the cap.
         """
@@ -404,13 +408,14 @@ class BudgetLedger:
         configured_max = routine.run.max_tokens or config.provider_config(provider).max_tokens
         max_answer = configured_max or DEFAULT_ANSWER
         for cap in await self._caps_of_periods(run_budget):
-            is_used_up = cap.remaining <= 0
-            if not is_used_up and known_rates:
+            if cap.is_money and known_rates is None:
+                is_used_up = cap.remaining <= 0
+            else:
                 room = cap.answer_room(0, known_rates, ignore_reservations=True)
                 is_used_up = room < min(max_answer, cap.min_answer)
             if is_used_up:
                 consequence = "What comes due until it begins anew is skipped as `budget`"
-                await self._tell(cap, 100, f"{cap.key} is used up", consequence)
+                await self._warn_people(cap, 100, f"{cap.key} is used up", consequence)
                 return cap.describe()
         return None
 

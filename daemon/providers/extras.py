@@ -16,7 +16,7 @@ def redact_extras(extras: Any, redact: Callable[[str], str]) -> Any:
     The payload of a provider that is not of this package may have any form. Call this before the
     payload is first sent back: later signed blocks are bound to everything sent before them.
     """
-    if not isinstance(extras, dict) or "blocks" not in extras:
+    if not isinstance(extras, dict) or not isinstance(extras.get("blocks"), list):
         return _redact(extras, redact)
     blocks = []
     for block in extras["blocks"]:

@@ -85,7 +85,7 @@ def lay_out(value: Any, *, depth: int = 3) -> str:
     """Return a JSON value as Markdown for a person.
 
     `depth` is the level of the first heading. A dict becomes bullets and headings, a list of dicts
-    with the same keys a table, a string stays as it is.
+    a table, a string stays as it is.
     """
     if isinstance(value, dict):
         return _lay_out_dict(value, depth) or "nothing"
@@ -118,7 +118,7 @@ def _lay_out_list(items: Sequence[Any]) -> str:
         return "none"
     if all(isinstance(item, dict) and item for item in items):
         columns = list(dict.fromkeys(key for item in items for key in item))
-        titles = " | ".join(humanize_key(column) for column in columns)
+        titles = " | ".join(_cell(humanize_key(column)) for column in columns)
         head = f"| {titles} |\n|{' --- |' * len(columns)}"
         rows = [
             f"| {' | '.join(_cell(item.get(column, '')) for column in columns)} |" for item in items

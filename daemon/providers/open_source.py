@@ -47,7 +47,7 @@ class OpenSourceProvider(VendorProvider):
         self._clients: ClientPool[httpx.AsyncClient] | None = None
         self._open_lock = asyncio.Lock()
         self._is_ollama: bool | None = None
-        """Whether the server is Ollama; None if it was not asked yet."""
+        """Whether the server is Ollama; None until it has said so or not."""
 
     async def load(self) -> None:
         await self._open_clients()
@@ -180,13 +180,18 @@ class OpenSourceProvider(VendorProvider):
     async def _ask_context(self) -> int | None:
         """Ask Ollama how many tokens the context of this model has.
 
-        Returns None if the model is not loaded, or if the server is not Ollama; from then on
-        `_is_ollama` says which.
+        Returns None if the model is not loaded, if the server is not Ollama, or if it does not
+        answer now. `_is_ollama` says which, and stays as it was without an answer.
         """
         root = self.base_url.removesuffix("/v1")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 answer = await self._request("GET", f"{root}/api/ps")
+        except (ProviderError, TimeoutError):
+            return None
+        if answer.status == 429 or answer.status >= 500:
+            return None
+        try:
             models = parse_json(answer.content)["models"] if answer.status == 200 else None
             self._is_ollama = isinstance(models, list)
             names = (self._model, f"{self._model}:latest")
@@ -194,14 +199,6 @@ class OpenSourceProvider(VendorProvider):
                 model.get("context_length") for model in models or () if model.get("model") in names
             ]
             return int(contexts[0]) if contexts and contexts[0] else None
-        except (
-            ProviderError,
-            TimeoutError,
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            RecursionError,
-        ):
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             self._is_ollama = False
             return None

@@ -39,5 +39,5 @@ def check_model(command: Sequence[str], model: str) -> str:
     if not any(MODEL_PLACEHOLDER in word for word in command[1:]):
         return f"its command has no word {MODEL_PLACEHOLDER}, so no model can be chosen"
     if not _MODEL.fullmatch(model):
-        return "a model's name begins with a letter or digit and holds no space"
+        return "a model's name begins with a letter or digit, and has only these and . _ : / @ -"
     return ""

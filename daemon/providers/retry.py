@@ -15,7 +15,7 @@ from daemon.providers.base import LLMProvider
 
 log = structlog.get_logger()
 
-# Seconds. For longer it is better to suspend the run, so that another one can use its place.
+# Seconds of a pause that we choose. One that the vendor asks for may be longer.
 _MAX_PAUSE = 60.0
 
 

@@ -52,9 +52,8 @@ def fill_usage(
 
 def _estimate_message(message: LLMMessage) -> int:
     calls = sum(estimate_tokens(str(call.arguments)) for call in message.tool_calls)
-    return (
-        estimate_tokens(message.content)
-        + calls
-        + _MESSAGE_TOKENS
-        + _IMAGE_TOKENS * len(message.images)
-    )
+    text = estimate_tokens(message.content) + calls
+    # To its own vendor a message is sent as the blocks that came from there, reasoning included.
+    extras = message.provider_extras
+    blocks = estimate_tokens(json.dumps(extras, ensure_ascii=False, default=str)) if extras else 0
+    return max(text, blocks) + _MESSAGE_TOKENS + _IMAGE_TOKENS * len(message.images)

@@ -526,11 +526,11 @@ class RunContext:
         budget = self._shared.budgets.get(run.id)
         if budget is None:
             parent: RunBudget | None = None
-            if run.trigger == SUBAGENT:  # what a sub-agent spends, its parent spends
+            payer = run.routine
+            if run.trigger == SUBAGENT:  # what a sub-agent spends, its parent and its routine spend
                 parent = self._shared.budgets.get((run.event or "").partition("/")[0])
-            budget = RunBudget(
-                run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent
-            )
+                payer = parent.routine if parent else routine.name
+            budget = RunBudget(run=run.id, routine=payer, budget=routine.run.budget, parent=parent)
             self._shared.budgets[run.id] = budget
         return budget
 

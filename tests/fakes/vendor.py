@@ -176,6 +176,8 @@ class FakeVendor:
         """What it lists at `/models`, for GET."""
         self.loaded_models: list[Json] | None = None
         """What Ollama says at `/api/ps` of the models in memory; None: it is another server."""
+        self.loaded_models_failures = 0
+        """How many questions at `/api/ps` fail before it says that."""
         self._cached_marks: set[str] = set()
         """Digests of conversations that a later one may begin with."""
         self._number = 0
@@ -438,6 +440,9 @@ class _Connection(asyncio.Protocol):
             answer = vendor.listing(headers)
         elif method == "GET" and path == "/api/ps" and vendor.loaded_models is not None:
             answer = _Answer.of({"models": vendor.loaded_models})
+            if vendor.loaded_models_failures > 0:
+                vendor.loaded_models_failures -= 1
+                answer.status = 500
         else:
             answer = vendor.answer(path, headers, body[:length])
         vendor.under_way += 1

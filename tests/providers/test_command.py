@@ -301,6 +301,10 @@ async def test_a_program_that_cannot_be_executed_is_a_failure(tmp_path: Path) ->
             {"command": ["llm", "{model}"], "model": "--yolo"},
             "providers.mine.model: a model's name begins with a letter or digit",
         ),
+        (
+            {"command": ["llm", "{model}"], "model": "gpt+4"},
+            "a model's name begins with a letter or digit, and has only these and . _ : / @ -",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_run_is_refused_at_once(

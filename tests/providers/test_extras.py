@@ -57,6 +57,20 @@ def test_provider_extras_with_a_signed_secret_are_dropped() -> None:
     )
 
 
-@pytest.mark.parametrize("extras", [None, {}, {"vendor": "v", "api": "chat", "blocks": []}])
+@pytest.mark.parametrize(
+    "extras",
+    [
+        None,
+        {},
+        {"vendor": "v", "api": "chat", "blocks": []},
+        {"blocks": None},
+        {"blocks": {"a": 1}},
+        {"blocks": "a"},
+    ],
+)
 def test_provider_extras_without_secrets_are_kept(extras: Json | None) -> None:
     assert redact_extras(extras, redact) == extras
+
+
+def test_provider_extras_of_another_form_are_redacted() -> None:
+    assert redact_extras({"blocks": {"a": SECRET}}, redact) == {"blocks": {"a": "[redacted]"}}

@@ -65,6 +65,10 @@ def test_a_cell_cannot_break_its_table():
     assert lay_out([{"a": "x|y\nz"}]).splitlines()[-1] == "| x\\|y z |"
 
 
+def test_a_title_cannot_break_its_table():
+    assert lay_out([{"a|b\nc": 1}]).splitlines() == ["| a\\|b c |", "| --- |", "| 1 |"]
+
+
 def test_scalars_lists_and_none_are_rendered_as_text():
     assert [lay_out(v) for v in ("as is", [], ["a", None, True], {}, 3)] == [
         "as is",

@@ -14,6 +14,7 @@ import pytest
 from daemon.models import DeliveryStatus, Status, StepKind
 from tests.fakes.vendor import FakeVendor
 from tests.properties import combinations_of
+from tests.providers.calls import Opener, user
 from tests.replaying import ReplayedApp
 
 CONFIG = """
@@ -294,3 +295,16 @@ async def test_a_prompt_cut_by_the_server_is_reported(
     assert expected_text in (run.detail or "")
     if not expected_text:
         assert run.detail is None
+
+
+async def test_a_server_that_fails_once_to_name_its_context_is_asked_again(
+    provider_for: Opener,
+) -> None:
+    turn = {"text": "All is well.", "usage": {"prompt_tokens": 4000}}
+    async with FakeVendor([turn, turn]) as vendor:
+        vendor.loaded_models = [{"model": "ollama/llama3.3", "context_length": 4096}]
+        vendor.loaded_models_failures = 1
+        provider = provider_for("ollama", vendor)
+        notes = [(await provider.chat([user(LONG)])).note for _ in range(2)]
+    assert "cut the question" not in str(notes[0])
+    assert "as it holds 4,096" in str(notes[1])

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.errors import Overloaded, Retryable, TransportError, Unavailable
-from daemon.models import Chunk, Json, LLMResponse
+from daemon.models import Chunk, Json, LLMResponse, Usage
 from daemon.providers import LLMProvider
 from daemon.providers.wire.chat import CHAT
+from daemon.providers.wire.messages import MESSAGES
 from daemon.providers.wire.sse import Event, EventStreamParser
 from tests.fakes.vendor import FakeVendor
 from tests.properties import combinations_of, scaled_settings
@@ -284,3 +285,20 @@ def test_streamed_calls_are_kept_apart(parts: list[Json]) -> None:
         ("a", "f", {"x": 1}),
         ("b", "g", {}),
     ]
+
+
+def test_a_null_at_the_end_of_a_stream_wipes_no_count() -> None:
+    assembler = MESSAGES.new_assembler()
+    counts = {"input_tokens": 1000, "cache_read_input_tokens": 50, "output_tokens": 1}
+    for data in (
+        {"type": "message_start", "message": {"content": [], "usage": counts}},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn"},
+            "usage": {"input_tokens": None, "output_tokens": 5},
+        },
+        {"type": "message_stop"},
+    ):
+        assembler.add_event("", data)
+    answer = MESSAGES.parse_answer(assembler.assemble() or {}, question())
+    assert answer.usage == Usage(input=1050, cache_read=50, output=5)

@@ -263,9 +263,12 @@ class _MessagesAssembler:
                 self._message |= {
                     key: value for key, value in data["delta"].items() if value is not None
                 }
-                self._message["usage"] = (self._message.get("usage") or {}) | (
-                    data.get("usage") or {}
-                )
+                counts = {
+                    key: value
+                    for key, value in (data.get("usage") or {}).items()
+                    if value is not None
+                }
+                self._message["usage"] = (self._message.get("usage") or {}) | counts
             case "message_stop":
                 self.is_complete = True
         return None

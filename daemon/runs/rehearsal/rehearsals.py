@@ -78,7 +78,7 @@ class Rehearsals:
         routine, rehearsed_name = self._routine(name), f"{PREFIX}{name}"
         if existing_run := await self._journal.slots.get_run_of_event(rehearsed_name, event):
             return existing_run
-        if cap := await self._budget_ledger.find_exhausted_cap(routine):
+        if cap := await self._budget_ledger.find_used_up_cap(routine):
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
             )

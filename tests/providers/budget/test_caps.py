@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from daemon.api.usage import GroupBy, show_usage
 from daemon.app.api_context import api_context
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.tables import PriceConfig
 from daemon.definitions.routines.routine import Budget
 from daemon.errors import OverBudget, Refused
 from daemon.models import Reason, Status
-from daemon.providers.budget import MIN_ANSWER, RunBudget
+from daemon.providers.budget import MIN_ANSWER, BudgetLedger, RunBudget
+from daemon.providers.pricing import NANO, Rates
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 
@@ -247,8 +253,6 @@ async def test_a_global_dollar_cap_requires_a_price_of_every_used_model(app: Rep
 
 
 async def test_usage_is_shown_by_routine_model_and_day(app: ReplayedApp) -> None:
-    from daemon.api.usage import GroupBy, show_usage
-
     script(
         app,
         [USED, USED, {"text": "x", "usage": {"input": 10, "output": 1}}],
@@ -335,6 +339,77 @@ async def test_a_sub_agent_spends_the_token_budget_of_its_parent_run(
         cost, tokens = await app.journal.spending.get_total_of_run(run.id)
     assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"
     assert rooms[2] < 20_000 - 1000 - 50 - 5500, "what the sub-agent took is gone"
+
+
+async def test_a_sub_agent_spends_the_day_of_its_parents_routine_and_of_no_other(
+    app: ReplayedApp,
+) -> None:
+    app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "subagent"\neffect = "allow"\n')
+    begin = {"tool_calls": [{"name": "subagent", "arguments": {"task": "Count."}}]}
+    turns = [
+        {**begin, "usage": {"input": 1000, "output": 100}},
+        {"text": "Counted.", "usage": {"input": 20_000, "output": 2000}},
+        {"text": "Done.", "usage": {"input": 1000, "output": 100}},
+    ]
+    script(app, [*turns, *turns, "never asked"])
+    for name in ("research", "other"):
+        routine(app, name, budget="day = 0.2", run='mode = "agent"\ntools = ["subagent"]')
+    async with app:
+        for name in ("research", "other"):
+            assert (await app.run(name)).status is Status.SUCCEEDED
+        usage = await show_usage(api_context(app.daemon), by=GroupBy.ROUTINE)
+    assert [(item["key"], item["calls"], item["usd"]) for item in usage["items"]] == [
+        ("other", 3, 0.044),
+        ("research", 3, 0.044),
+    ]
+    assert [(cap["routine"], cap["spent"]) for cap in usage["caps"]] == [
+        ("other", 0.044),
+        ("research", 0.044),
+    ]
+
+
+async def test_a_total_counts_what_was_spent_while_no_cap_in_force_needed_it(
+    app: ReplayedApp,
+) -> None:
+    settings = SimpleNamespace(config=None, zone=UTC)
+    run_budget = RunBudget(run="r", routine="daily", budget=Budget())
+    rates = Rates.from_config(PriceConfig(input=1.0, output=10.0))
+    async with app:
+        budget_ledger = BudgetLedger(app.journal.spending, clock=app.clock, settings=settings)  # type: ignore[arg-type]
+
+        async def spend(dollars: int, **caps: int) -> None:
+            settings.config = Config.model_validate({"budget": caps})
+            reservation = await budget_ledger.reserve(
+                run_budget, rates, input_tokens=1000, max_tokens=2000
+            )
+            budget_ledger.settle(
+                reservation, run_budget, app.clock.now(), cost=dollars * NANO, tokens=3000
+            )
+
+        await spend(1, month=10)
+        await spend(8, day=50)
+        settings.config = Config.model_validate({"budget": {"month": 10, "day": 50}})
+        left = {cap.period: cap for cap in await budget_ledger.caps(run_budget)}
+    assert left["month"].describe() == "[budget] month = 10, $1.0000 left"
+    assert left["month"].reserved == 0
+
+
+@pytest.mark.parametrize(
+    ("price", "is_run"), [("input = 0, output = 0", True), ("input = 1, output = 1", False)]
+)
+async def test_a_cap_of_no_dollars_leaves_models_without_a_price_alone(
+    app: ReplayedApp, price: str, is_run: bool
+) -> None:
+    config = MODEL.format(replies='["All is well."]', more="[budget]\nday = 0")
+    app.write("config.toml", config.replace("input = 1.0, output = 10.0", price))
+    routine(app)
+    async with app:
+        cap = await app.engine._ledger.find_used_up_cap(app.engine.routines["daily"])
+        if is_run:
+            assert cap is None
+            assert (await app.run("daily")).status is Status.SUCCEEDED
+        else:
+            assert cap == "[budget] day = 0, $0.0000 left"
 
 
 @pytest.mark.parametrize(
