@@ -35,17 +35,17 @@ def approvals(call: Call) -> int:
             _write_approval(call, approval, local_now())
         return DONE
     status_filter = "" if call.all else "&status=pending"
-    answer = call.request("GET", f"/v1/approvals?limit=200{status_filter}")
-    if answer is None:
-        return DONE
+    items = call.request_items(f"/v1/approvals?limit=200{status_filter}")
+    if call.json:
+        return call.print_json({"items": items, "next": None})
     out = call.out
-    if not answer["items"]:
+    if not items:
         out.write_line(
             "Nothing has been asked yet." if call.all else "Nothing waits for an answer."
         )
         return DONE
     now = local_now()
-    for approval in answer["items"]:
+    for approval in items:
         _write_approval(call, approval, now)
     if not call.all:
         out.write_line(out.paint("\nagentctl approve ID [--remember]   agentctl reject ID", DIM))
@@ -81,9 +81,10 @@ def _write_approval(call: Call, approval: Mapping[str, Any], now: datetime) -> N
 
 def _list_remembered(call: Call) -> int:
     """List what is allowed for good; the exit code tells whether the file could be read."""
-    answer = call.request("GET", "/v1/remembered")
-    if answer is None:
-        return DONE
+    answer = call.request_and_print("GET", "/v1/remembered")
+    code = NOT_SUCCEEDED if answer["fault"] else DONE
+    if call.json:
+        return code
     if answer["fault"]:
         call.out.write_line(call.out.paint(call.out.sanitize(answer["fault"]), RED))
     rows = [
@@ -94,7 +95,7 @@ def _list_remembered(call: Call) -> int:
         call.out.write_table(["ID", "ROUTINE", "TOOL", "BY", "WHAT"], rows, signs=False)
     elif not answer["fault"]:
         call.out.write_line("Nothing is allowed for good.")
-    return NOT_SUCCEEDED if answer["fault"] else DONE
+    return code
 
 
 def _revoke(call: Call) -> int:
@@ -217,9 +218,9 @@ def _describe_audit_row(row: Mapping[str, Any]) -> str:
 
 
 def _verify_audit(call: Call) -> int:
-    proof = call.request("GET", "/v1/audit/proof")
-    if proof is None:
-        return DONE
+    proof = call.request_and_print("GET", "/v1/audit/proof")
+    if call.json:
+        return DONE if proof["broken"] is None else NOT_SUCCEEDED
     out = call.out
     if proof["broken"] is not None:
         text = (

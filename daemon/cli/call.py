@@ -90,6 +90,17 @@ class Call:
         self.out.write_line(self.client.request_text(method, path, body))
         return None
 
+    def request_and_print(self, method: str, path: str) -> Any:
+        """Return the answer; with --json also print it as it came. For a verb whose exit code
+        depends on it.
+        """
+        import json
+
+        text = self.client.request_text(method, path)
+        if self.json:
+            self.out.write_line(text)
+        return json.loads(text)
+
     def request_items(self, path: str) -> list[Any]:
         """Return all items of a list, from all its pages."""
         return [item for page in self.request_pages(path) for item in page]

@@ -27,7 +27,7 @@ from daemon.plurals import pluralize
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-# Of one request of an import, if each character takes two bytes; the API takes a megabyte.
+# Of the lines of one request of an import, as JSON; the API takes a megabyte.
 _MAX_BATCH_BYTES = 400_000
 _INDEX_POLL_SECONDS = 0.3
 # Of a list of what would be deleted, without --all.
@@ -49,10 +49,14 @@ def main(call: Call) -> int:
         return run_subcommand(Call(socket, {**options, "json": call.json}))
     except BrokenPipeError:
         raise
-    except (OSError, UnicodeDecodeError) as error:  # of a file to export to or import from
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        call.err.write_line(f"agentctl: {options.get('file')}: {reason}")
-        return NOT_SUCCEEDED
+    except (OSError, UnicodeDecodeError) as error:
+        if not options.get("file"):  # to export to or import from
+            raise
+        reason = "not UTF-8 text"
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error) or type(error).__name__
+    call.err.write_line(f"agentctl: {options['file']}: {reason}")
+    return NOT_SUCCEEDED
 
 
 def _make_parser() -> ArgumentParser:
@@ -317,10 +321,14 @@ def export(call: Call) -> int:
     count = 0
     # never over another file, and for its owner alone: it holds whatever runs were told
     descriptor = os.open(call.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        for line in _request_export_lines(call):
-            file.write(line + "\n")
-            count += 1
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            for line in _request_export_lines(call):
+                file.write(line + "\n")
+                count += 1
+    except BaseException:  # half a file would be in the way of the next try
+        os.unlink(call.file)  # noqa: PTH108  fast to import
+        raise
     call.err.write_line(f"wrote {pluralize(count, 'line')} to {call.file}")
     return DONE
 
@@ -362,7 +370,7 @@ def _read_batches(file: TextIO) -> Iterator[tuple[int, str]]:
     """Yield the lines joined to batches of a request, each with the number of its first line."""
     first_line, batch, size = 1, list[str](), 0
     for number, line in enumerate(file, 1):
-        line_size = len(line) * 2
+        line_size = len(json.dumps(line))
         if batch and size + line_size > _MAX_BATCH_BYTES:
             yield first_line, "".join(batch)
             first_line, batch, size = number, [], 0
@@ -408,9 +416,9 @@ def reindex(call: Call) -> int:
 
 def check(call: Call) -> int:
     """Check the index against what it was made of."""
-    answer = call.request("GET", "/v1/memory/check")
-    if answer is None:
-        return DONE
+    answer = call.request_and_print("GET", "/v1/memory/check")
+    if call.json:
+        return DONE if answer["ok"] else NOT_SUCCEEDED
     for fault in answer["faults"]:
         call.out.write_line(fault)
     if answer["ok"]:

@@ -1,11 +1,11 @@
 """Times as people type them: `09:00`, `yesterday 09:00`, `mon 18:30`, `2026-11-20 09:00`, `2h`.
 
-Standard library only; the zone is that of whoever types.
+Standard library only; the zone is that of the time from which they are told.
 """
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 
 from daemon.durations import parse_duration
 
@@ -24,7 +24,9 @@ def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
     """
     words = text.strip().lower().split()
     if future and (duration := parse_duration(text)) is not None:
-        return now + duration
+        # in UTC: with a zone Python adds what a clock on the wall shows, hours that are skipped too
+        time_after = now.astimezone(UTC) + duration
+        return time_after.astimezone(None if _has_fixed_offset(now) else now.tzinfo)
     first_word, *more_words = words or [""]
     day = _parse_day(first_word, now, future=future)
     if day is not None and len(more_words) <= 1:
@@ -40,10 +42,11 @@ def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
         and first_word.count(":") in (1, 2)
         and not set(first_word) - digits_and_colons
     ):
-        result = _localize(datetime.combine(now.date(), _parse_time_of_day(first_word)), now)
+        time_of_day = _parse_time_of_day(first_word)
+        result = _localize(datetime.combine(now.date(), time_of_day), now)
         if future and result <= now:
             tomorrow = now.date() + timedelta(days=1)
-            result = _localize(datetime.combine(tomorrow, result.time()), now)
+            result = _localize(datetime.combine(tomorrow, time_of_day), now)
         return result
     try:
         result = datetime.fromisoformat(text.strip())
@@ -57,11 +60,16 @@ def _localize(wall_time: datetime, now: datetime) -> datetime:
     """Return a wall time in the zone of `now`, or in that of the machine if `now` has a fixed
     offset.
     """
-    # The offset of `datetime.now().astimezone()` is today's: on another day the clocks of the
-    # machine may show another one.
-    if type(now.tzinfo) is timezone:
+    if _has_fixed_offset(now):
         return wall_time.astimezone()
     return wall_time.replace(tzinfo=now.tzinfo)
+
+
+def _has_fixed_offset(now: datetime) -> bool:
+    """Tell whether `now` is like `datetime.now().astimezone()`, whose offset is today's: on another
+    day the clocks of the machine may show another one.
+    """
+    return type(now.tzinfo) is timezone
 
 
 def _parse_day(word: str, now: datetime, *, future: bool) -> date | None:

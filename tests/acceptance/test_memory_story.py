@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 
@@ -9,6 +10,7 @@ import pytest
 
 from daemon.agent.prompt import PREVIOUS_REPORT_CHARACTERS
 from daemon.memory.erasure.erasure import REPORT_CHARACTERS
+from tests.cli.agentctl import COMMAND, environment
 
 SECRET = "The bicycle lock opens with 4711-XYZZY"
 
@@ -205,6 +207,18 @@ async def test_memory_import_names_the_invalid_line(home, tmp_path) -> None:
     assert result.code == 5
     assert "line 2 is no line of an export: 'category' is missing" in result.err
     assert (await home.agentctl("memory", "import", tmp_path / "none")).code == 1
+
+
+async def test_a_full_output_of_memory_is_reported_as_that_of_other_verbs(home) -> None:
+    await daily(home)
+    words = [*COMMAND, "--socket", str(home.socket), "memory", "stats"]
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", 'exec "$@" >/dev/full', "sh", *words, stderr=asyncio.subprocess.PIPE,
+        env=environment(home.folder, PYTHONUNBUFFERED="1"),
+    )  # fmt: skip
+    _, err = await process.communicate()
+    text = "agentctl: what it has to say cannot be written: No space left on device\n"
+    assert (process.returncode, err.decode()) == (1, text)
 
 
 async def test_memory_stats_pin_check_and_reindex_answer_in_one_line(home) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -58,6 +59,31 @@ def test_a_future_duration_counts_from_now(text: str, expected: str) -> None:
     assert moment == datetime.fromisoformat(f"2026-11-20T{expected}").replace(tzinfo=BERLIN)
     with pytest.raises(ValueError, match="no moment"):
         parse_time(text, FRIDAY)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        ("2026-03-29T01:30+01:00", "2026-03-29T04:30+02:00"),
+        ("2026-10-25T01:30+02:00", "2026-10-25T02:30+01:00"),
+    ],
+)
+def test_a_duration_has_its_length_where_clocks_change(now: str, expected: str) -> None:
+    moment = parse_time("2h", datetime.fromisoformat(now).astimezone(BERLIN), future=True)
+    assert moment.isoformat() == datetime.fromisoformat(expected).isoformat()
+
+
+def test_a_time_that_clocks_skip_today_is_that_time_tomorrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        now = datetime.fromisoformat("2026-03-29T12:00+02:00").astimezone()
+        assert parse_time("02:30", now, future=True).isoformat() == "2026-03-30T02:30:00+02:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

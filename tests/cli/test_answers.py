@@ -1,0 +1,110 @@
+"""What agentctl makes of answers that a daemon rarely gives."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.api.bodies import MAX_BODY_BYTES
+from daemon.cli.approvals import approvals, audit
+from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
+from daemon.cli.client import ConnectionLost
+from daemon.cli.memory import _read_batches, check, export
+from daemon.models import Json
+
+
+class FakeClient:
+    """A client of a daemon that gives these answers, in order."""
+
+    def __init__(self, *answers: Json | Exception) -> None:
+        self._answers = iter(answers)
+        self.paths: list[str] = []
+
+    def request(self, method: str, path: str, body: Json | None = None) -> Any:
+        self.paths.append(path)
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def request_text(self, method: str, path: str, body: Json | None = None) -> str:
+        return json.dumps(self.request(method, path, body))
+
+
+def call_of(client: FakeClient, **options: Any) -> Call:
+    call = Call(None, {"json": False, **options})
+    call._client = client  # type: ignore[assignment]
+    return call
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize(
+    ("verb", "options", "answer", "code"),
+    [
+        (audit, {"verify": True}, {"rows": 9, "broken": 5, "head": "a"}, NOT_SUCCEEDED),
+        (audit, {"verify": True}, {"rows": 9, "broken": None, "head": "a"}, DONE),
+        (check, {}, {"ok": False, "faults": ["2 texts are missing"]}, NOT_SUCCEEDED),
+        (check, {}, {"ok": True, "faults": []}, DONE),
+        (
+            approvals,
+            {"revoke": None, "remembered": True},
+            {"items": [], "fault": "line 1 is no rule"},
+            NOT_SUCCEEDED,
+        ),
+        (approvals, {"revoke": None, "remembered": True}, {"items": [], "fault": None}, DONE),
+    ],
+)
+def test_the_exit_code_of_a_check_is_the_same_with_json(
+    verb: Callable[[Call], int],
+    options: Json,
+    answer: Json,
+    code: int,
+    is_json: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert verb(call_of(FakeClient(answer), json=is_json, **options)) == code
+    if is_json:
+        assert json.loads(capsys.readouterr().out) == answer
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_all_approvals_are_listed_however_many_there_are(
+    is_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    approval = {
+        "status": "approved", "by": "uid 1000", "routine": "daily", "tool": "shell", "what": "ls",
+        "reason": "", "rule": "rule 1", "created": "2026-11-20T08:00:00+00:00", "calls": 1,
+        "run": "01J", "taint": "",
+    }  # fmt: skip
+    client = FakeClient(
+        {"items": [{**approval, "id": "first"}], "next": "7"},
+        {"items": [{**approval, "id": "second"}], "next": None},
+    )
+    options = {"revoke": None, "remembered": False, "approval": None, "all": True}
+    assert approvals(call_of(client, json=is_json, **options)) == DONE
+    output = capsys.readouterr().out
+    assert "first" in output and "second" in output
+    assert client.paths[1].endswith("cursor=7")
+
+
+def test_an_export_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "copy.jsonl"
+    broken = FakeClient({"lines": [{"a": 1}], "next": "2"}, ConnectionLost("gone"))
+    with pytest.raises(ConnectionLost):
+        export(call_of(broken, file=str(file)))
+    assert not file.exists()
+    assert export(call_of(FakeClient({"lines": [{"a": 1}], "next": None}), file=str(file))) == DONE
+    assert file.read_text() == '{"a": 1}\n'
+
+
+def test_no_batch_of_an_import_is_more_than_the_api_takes() -> None:
+    lines = [json.dumps({"text": text * 2000}, ensure_ascii=False) + "\n" for text in "花草水"] * 99
+    batches = list(_read_batches(io.StringIO("".join(lines))))
+    assert "".join(text for _, text in batches) == "".join(lines)
+    sizes = [len(json.dumps({"lines": text, "first": first})) for first, text in batches]
+    assert max(sizes) <= MAX_BODY_BYTES
