@@ -86,7 +86,7 @@ class ClusterMember:
         return [(task.name, run_as_task(run_with_retries(task), task.name)) for task in tasks]
 
     def handle_moved_waits(self) -> None:
-        """React to moved instants, which deliveries or approvals wait for."""
+        """Look again until when deliveries and approvals wait: these instants were moved."""
         wake_waits(self.queue, self.delivery.outbox, self.approvals)
 
     def handle_run_change(self, run: Run) -> None:

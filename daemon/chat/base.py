@@ -91,7 +91,7 @@ class ButtonPress(ChatEvent):
     """A button that a person has pressed."""
 
     data: str
-    press: str
+    callback_id: str
     """The id by which the press is answered."""
 
 

@@ -40,7 +40,8 @@ MAX_MESSAGE = 4096
 MAX_PRESS_ANSWER = 200  # characters
 # Seconds that a look for updates waits for one. Intermediaries cut what is silent for a minute.
 POLL_SECONDS = 50
-_TIMEOUT = 30.0  # seconds until any other request has failed
+_TIMEOUT = 30.0  # seconds until any other request has failed where nothing comes
+_MORE_FOR_WHOLE_ANSWER = 5.0  # seconds more, until a request has failed whose answer comes slowly
 _MAX_ANSWER = 10_000_000  # bytes of an answer: a hundred updates have some kB each
 MAX_FILE = 200_000  # bytes of a file that is read
 MAX_TEXT = 50_000  # characters of one text of an update; Telegram's own limit is below that
@@ -142,7 +143,7 @@ class TelegramChat:
     async def answer_press(self, press: ButtonPress, text: str) -> None:
         if len(text) > MAX_PRESS_ANSWER:
             text = f"{text[: MAX_PRESS_ANSWER - 1]}…"
-        parameters = {"callback_query_id": press.press, "text": text}
+        parameters = {"callback_query_id": press.callback_id, "text": text}
         try:
             await self._call("answerCallbackQuery", parameters)
         except ChatFailed as error:
@@ -232,12 +233,14 @@ class TelegramChat:
         import httpx
 
         timeout = POLL_SECONDS + 15.0 if client == "updates" else _TIMEOUT
+        whole_timeout = timeout + _MORE_FOR_WHOLE_ANSWER
         try:
             if client not in self._clients:
                 settings = await asyncio.to_thread(connection_settings, self._base_url)
-                self._clients[client] = httpx.AsyncClient(**settings, timeout=timeout)
+                if client not in self._clients:  # another call may have made it meanwhile
+                    self._clients[client] = httpx.AsyncClient(**settings, timeout=timeout)
             async with (
-                asyncio.timeout(timeout + 5),
+                asyncio.timeout(whole_timeout),
                 self._clients[client].stream(http_method, url, json=parameters) as answer,
             ):
                 body = bytearray()
@@ -247,7 +250,7 @@ class TelegramChat:
                         raise ChatFailed(f"an answer of more than {limit} bytes")
                 return answer.status_code, bytes(body)
         except TimeoutError:
-            raise ChatFailed(f"no whole answer within {timeout:g} s") from None
+            raise ChatFailed(f"no whole answer within {whole_timeout:g} s") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise ChatFailed(f"base_url cannot be used: {error}", retry=False) from None
         except (httpx.HTTPError, OSError) as error:
@@ -311,9 +314,9 @@ def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> Receive
     if isinstance(file_id, str):
         name = _text_at(document, "file_name")[:200] or "file"
         files.append(ChatFile(id=file_id, name=name, size=size or 0))
-    unread = [kind for kind in _UNREAD if message.get(kind) is not None]
-    if unread and not document:
-        notes.append(f"What is no text is not read here: {', '.join(unread)}.")
+    unread_kinds = [kind for kind in _UNREAD_KINDS if message.get(kind) is not None]
+    if unread_kinds and not document:
+        notes.append(f"What is no text is not read here: {', '.join(unread_kinds)}.")
     if not (text or any(quotes) or files or notes):
         return None  # somebody joined a group, or the like
     return ReceivedMessage(
@@ -330,7 +333,7 @@ def _parse_message(message: Mapping[str, Any], update: int, bot: str) -> Receive
     )
 
 
-_UNREAD = (
+_UNREAD_KINDS = (
     *("photo", "voice", "audio", "video", "video_note", "animation", "sticker", "location"),
     *("contact", "poll", "story", "venue", "paid_media", "checklist"),
 )
@@ -348,7 +351,7 @@ def _parse_press(press: Mapping[str, Any], update: int) -> ButtonPress | None:
         conversation=str(conversation),
         message=str(_int_or_none(message.get("message_id")) or ""),
         data=_text_at(press, "data"),
-        press=id_,
+        callback_id=id_,
     )
 
 
@@ -406,7 +409,7 @@ def _make_keyboard(buttons: Sequence[Sequence[Button]]) -> dict[str, Any]:
 def _make_failure(method: str, status: int, answer: Mapping[str, Any]) -> ChatFailed:
     code = _int_or_none(answer.get("error_code")) or status
     description = str(answer.get("description") or "no reason was told")[:300]
-    after = _dict_at(answer, "parameters").get("retry_after")
+    retry_after = _int_or_none(_dict_at(answer, "parameters").get("retry_after"))
     problem = f"{method}: {code} {description}"
     if code in (401, 404):
         problem += " (the token is not that of a bot: ask @BotFather for it)"
@@ -414,9 +417,8 @@ def _make_failure(method: str, status: int, answer: Mapping[str, Any]) -> ChatFa
         problem += " (another program has set a webhook: deleteWebhook ends that)"
     elif code == 409:
         problem += " (another program reads with this token: use a bot of its own for each)"
-    seconds = _int_or_none(after)
     return ChatFailed(
         problem,
         retry=code in (409, 429) or code >= 500,
-        after=float(seconds) if seconds is not None and seconds >= 0 else None,
+        after=float(retry_after) if retry_after is not None and retry_after >= 0 else None,
     )

@@ -1,6 +1,7 @@
 """The adapter of Telegram against a fake that refuses what Telegram refuses."""
 
 import asyncio
+import gc
 import json
 import re
 
@@ -47,6 +48,11 @@ async def test_a_message_is_read_until_its_position_is_passed_on(telegram, chat)
     telegram.write("again")
     second = await chat.receive(first.position)
     assert [event.text for event in second.events] == ["again"]
+
+
+async def test_calls_that_begin_together_share_one_client(telegram, chat):
+    await asyncio.gather(*(chat.show_typing(str(ADA)) for _ in range(3)))
+    gc.collect()  # of a second client, which nobody closes: that is a warning
 
 
 async def test_a_poll_asks_for_messages_and_buttons_only_and_waits_less_than_a_minute(
@@ -296,7 +302,7 @@ async def test_a_press_that_is_too_old_is_left_alone(telegram, chat):
     press = telegram.press("Yes")
     (event,) = (await chat.receive("")).events
     assert isinstance(event, ButtonPress)
-    assert (event.data, event.message, event.press) == ("y", "1", press)
+    assert (event.data, event.message, event.callback_id) == ("y", "1", press)
     await chat.answer_press(event, "x" * 500)
     assert len(telegram.presses[press]) == 200
     await chat.answer_press(event, "again")

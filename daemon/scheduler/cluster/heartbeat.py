@@ -1,15 +1,15 @@
 """The heartbeat of a process that shares the database: it renews the leases of the process, and
 reads what became of its runs.
 
-There are three heartbeats in a lease. A process whose heartbeat failed for a whole lease does not
-know whether it still owns its runs: it stops them. A process that was suspended meanwhile reads
-with its first heartbeat which runs it has lost.
+There are at least three heartbeats in a lease. A process whose heartbeat failed for a whole lease
+does not know whether it still owns its runs: it stops them. A process that was suspended meanwhile
+reads with its first heartbeat which runs it has lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +21,7 @@ from daemon.system.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from daemon.scheduler.run_queue import LocalRunQueue
+    from daemon.store.connection import Connection
     from daemon.store.journal import Journal
     from daemon.store.workers import Worker
 
@@ -42,7 +43,7 @@ class HeartbeatHost(Protocol):
         """Return names and coroutines of the tasks that only the leader runs."""
 
     def handle_moved_waits(self) -> None:
-        """React to moved instants, which deliveries or approvals wait for."""
+        """Look again until when deliveries and approvals wait: these instants were moved."""
 
 
 class Heartbeat:
@@ -59,7 +60,7 @@ class Heartbeat:
         *,
         executes_runs: bool,
         may_lead: bool,
-        repair: Any,
+        repair: Callable[[Connection, int], None],
     ) -> None:
         """`worker` is the row of this process in the list of workers.
 
@@ -70,6 +71,8 @@ class Heartbeat:
         self._host = host
         self._executes_runs, self._may_lead, self._repair = executes_runs, may_lead, repair
         self._running_leader_tasks: list[asyncio.Task[None]] = []
+        self._ending_leader_tasks: list[asyncio.Task[None]] = []
+        """Cancelled, and not waited for yet."""
         self._wake = asyncio.Event()
         self.has_beaten = asyncio.Event()
         """Set after the first heartbeat, even if it failed."""
@@ -121,7 +124,7 @@ class Heartbeat:
             await self._journal.workers.remove(self._worker.id)
 
     async def _beat(self) -> None:
-        capacity = self._queue.capacity * self._executes_runs
+        capacity = self._queue.capacity if self._executes_runs else 0
         worker = replace(
             self._worker,
             running=len(self._queue.running),
@@ -139,6 +142,7 @@ class Heartbeat:
         if renewal.waits.deliveries or renewal.waits.questions:
             self._host.handle_moved_waits()
         if renewal.is_leader and not self._running_leader_tasks:
+            await self._stop_leading()  # what was given up: no report must be sent by two outboxes
             log.info("cluster.leads")
             self._running_leader_tasks = [
                 asyncio.create_task(task, name=name) for name, task in self._host.leader_tasks()
@@ -150,13 +154,16 @@ class Heartbeat:
 
     async def _stop_leading(self) -> None:
         """Stop what only the leader does, and wait for its end."""
-        tasks, self._running_leader_tasks = self._running_leader_tasks, []
-        await cancel_and_wait(tasks)
+        self._ending_leader_tasks += self._running_leader_tasks
+        self._running_leader_tasks = []
+        await cancel_and_wait(self._ending_leader_tasks)
+        self._ending_leader_tasks = []
 
     def _give_up(self) -> None:
         """Stop everything that another process may have taken over by now."""
         for task in self._running_leader_tasks:
             task.cancel()
+        self._ending_leader_tasks += self._running_leader_tasks
         self._running_leader_tasks = []
         for run in list(self._queue.running):
             log.warning(
