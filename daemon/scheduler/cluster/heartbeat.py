@@ -71,8 +71,8 @@ class Heartbeat:
         self._host = host
         self._executes_runs, self._may_lead, self._repair = executes_runs, may_lead, repair
         self._running_leader_tasks: list[asyncio.Task[None]] = []
-        self._ending_leader_tasks: list[asyncio.Task[None]] = []
-        """Cancelled, and not waited for yet."""
+        self._end_of_leading: asyncio.Task[None] | None = None
+        """Waits for the leader's tasks that were given up."""
         self._wake = asyncio.Event()
         self.has_beaten = asyncio.Event()
         """Set after the first heartbeat, even if it failed."""
@@ -154,17 +154,19 @@ class Heartbeat:
 
     async def _stop_leading(self) -> None:
         """Stop what only the leader does, and wait for its end."""
-        self._ending_leader_tasks += self._running_leader_tasks
-        self._running_leader_tasks = []
-        await cancel_and_wait(self._ending_leader_tasks)
-        self._ending_leader_tasks = []
+        self._cancel_leader_tasks()
+        if self._end_of_leading:
+            await asyncio.shield(self._end_of_leading)
+            self._end_of_leading = None
+
+    def _cancel_leader_tasks(self) -> None:
+        tasks, self._running_leader_tasks = self._running_leader_tasks, []
+        if tasks:
+            self._end_of_leading = asyncio.create_task(cancel_and_wait(tasks))
 
     def _give_up(self) -> None:
         """Stop everything that another process may have taken over by now."""
-        for task in self._running_leader_tasks:
-            task.cancel()
-        self._ending_leader_tasks += self._running_leader_tasks
-        self._running_leader_tasks = []
+        self._cancel_leader_tasks()
         for run in list(self._queue.running):
             log.warning(
                 "run.given_up", run=run, why="nothing was heard of the database for a whole lease"
