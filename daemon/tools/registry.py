@@ -293,6 +293,8 @@ class FunctionDefinition:
     """Seconds."""
     changes: Callable[[Any, Any], list[str]] | None = None
     """What differs between two results, in words."""
+    as_text: Callable[[Any], str] | None = None
+    """A result as a model reads it; JSON on one line if left out."""
     signature: Signature = field(repr=False, compare=False)
 
     @property
@@ -330,6 +332,7 @@ class FunctionRegistry:
         idempotent: bool = False,
         timeout: float | None = None,
         changes: Callable[[Any, Any], list[str]] | None = None,
+        as_text: Callable[[Any], str] | None = None,
     ) -> FunctionDefinition:
         """Add a function; without `parameters` its signature is read, without `description` its
         docstring.
@@ -352,6 +355,7 @@ class FunctionRegistry:
             idempotent=idempotent,
             timeout=timeout,
             changes=changes,
+            as_text=as_text,
             signature=signature,
         )
         self._functions[name] = definition
