@@ -197,6 +197,8 @@ def _render_memory(context: PromptContext) -> str | None:
         )
     if "memory_store" in context.tools:
         parts.append(context.say("memory_tools"))
+    if parts and not context.memory_text:
+        parts.insert(0, context.say("memory_heading"))
     return "\n".join(parts) or None
 
 

@@ -31,8 +31,8 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from daemon.errors import Refused
-from daemon.memory.erasure.memory_rows import SEED_PREFIX
 from daemon.memory.memory import Memory, MemoryItem
+from daemon.memory.rows import SEED_PREFIX
 from daemon.system.watch import DirectoryWatcher
 
 log = structlog.get_logger()

@@ -42,6 +42,7 @@ from daemon.memory.answer_shapes import make_answer_test
 from daemon.memory.fulltext.words import Query, query_of, words_of
 from daemon.memory.rows import (
     ITEM_ITERATION,
+    SEED_PREFIX,
     Text,
     by_ids,
     chunk,
@@ -156,13 +157,14 @@ def search(
     per_routine: int | None = None,
     untainted_only: bool = False,
     without_goals: bool = False,
+    without_seeds: bool = False,
 ) -> Selection:
     """Return the texts that fit a question best, the best first.
 
     At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
     "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
     With `untainted_only`, texts that strangers may have written are passed over; with
-    `without_goals`, the goals of routines.
+    `without_goals`, the goals of routines; with `without_seeds`, what the daemon says of itself.
     """
     key = clean(question).strip()
     time_span = find_time_span(question, now) if now else None
@@ -199,6 +201,10 @@ def search(
     ranked_hits = _rank(hits, candidates, score_text, max_score)
     if without_goals:
         ranked_hits = (hit for hit in ranked_hits if not hit.text.is_goal)
+    if without_seeds:
+        ranked_hits = (
+            hit for hit in ranked_hits if not (hit.text.key or "").startswith(SEED_PREFIX)
+        )
     selection = _select(ranked_hits, limit, per_run, per_routine, untainted_only=untainted_only)
     best = max((hit.relevance for hits in selection for hit in hits), default=1.0)
     scale = best if best > 0 else 1.0

@@ -180,6 +180,8 @@ class StoredItem(NamedTuple):
 # Prefix of the key of a run line, the item that holds an archived run in one line. The run's id
 # follows.
 RUN_LINE_PREFIX = "run:"
+# Of the keys of items that come with the daemon: what it says of itself.
+SEED_PREFIX = "agentd:"
 
 _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
 

@@ -7,6 +7,7 @@ process takes the run.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -82,6 +83,7 @@ from daemon.tools.reported_items import REPORT_ITEMS
 # Nothing tells us when somebody has made room on a full disk.
 FULL_DISK_RETRY_SECONDS = 30.0
 MAX_PARSED_DEFINITIONS = 256  # kept in memory: those of the routines that run often
+_ABOUT_DAEMON = re.compile(r"(?<![a-z])agent(?:d|ctl)(?![a-z])", re.IGNORECASE)
 log = structlog.get_logger()
 
 
@@ -737,6 +739,8 @@ class RunContext:
             f"routine:{routine.name}:approach",
             exclude_run=run.id,
             untainted_only=untainted_only,
+            # it names tools and files of which a routine may use but a few
+            without_seeds=run.trigger != ASK and not _ABOUT_DAEMON.search(run.goal),
             read_extra=read_previous,
         )
         return recall_context, recall_context.extra if is_previous_unread else previous
