@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from daemon.cli.call import quote
 from daemon.cli.render import (
@@ -62,6 +62,7 @@ def environment() -> Environment:
         "kind": run_kind,
         "humanize": humanize,
         "report_html": report_html,
+        "sentence": sentence_html,
         "one_line_arguments": one_line_arguments,
         "clock": clock_time,
         "quote": lambda text: quote(str(text)),
@@ -104,6 +105,21 @@ def report_html(report: str, taint: str, *, top_level: int) -> Markup:
     markdown = neutralize(report) if taint else strip_controls(report)
     # sanitized again: an entity such as &#x202e; is a character only in the rendered text
     return Markup(sanitize(render_section(markdown, top_level)))  # noqa: S704  # raw HTML is text
+
+
+def sentence_html(text: str) -> Markup:
+    """Return a text of ours as a sentence in HTML: with a capital, and code in place of what stands
+    between backticks.
+    """
+    if re.match(r"[a-z]+[ ,]", text):  # no name such as config.toml
+        text = text[0].upper() + text[1:]
+    parts = sanitize(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without a second one is text
+        parts[-2:] = ["`".join(parts[-2:])]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
 
 
 def text_without_place(fault: Mapping[str, Any]) -> str:
