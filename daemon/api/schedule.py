@@ -152,15 +152,20 @@ async def list_slots(
     *,
     routine: str | None = None,
     since: str | None = None,
+    scheduled: bool = False,
     limit: Limit = 50,
     cursor: Offset = 0,
 ) -> Page[SlotView]:
-    """List what became of each scheduled moment, newest first; with `since`, those from then on."""
+    """List what became of each scheduled moment, newest first; with `since`, those from then on.
+    Runs that a person or an event has started are in the list too, but not with `scheduled`.
+    """
     if routine is not None and not await api.journal.runs.find(routine, limit=1):
         await check_exists(api, routine)
     first = parse_moment("since", since) if since is not None else None
     end = cursor + limit
-    slots = await api.journal.slots.find(routine, since=first, now=api.clock.now(), limit=end + 1)
+    slots = await api.journal.slots.find(
+        routine, since=first, now=api.clock.now(), limit=end + 1, scheduled=scheduled
+    )
     return Page(
         items=[view_of_slot(slot) for slot in slots[cursor:end]], next=next_offset(slots, end)
     )

@@ -30,8 +30,9 @@ def serve(call: Call) -> int:
     try:
         listener = socket.create_server(("127.0.0.1", call.port or 0))
     except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         call.err.write_line(
-            f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free "
+            f"agentctl: port {call.port} cannot be used: {reason}; leave --port out to have a free "
             "one taken"
         )
         return NOT_SUCCEEDED

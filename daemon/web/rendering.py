@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from daemon.cli.call import quote
+from daemon.cli.inspect import event_in_words
 from daemon.cli.render import (
     format_local_time,
     format_relative_time,
@@ -163,14 +164,6 @@ def relative_time(iso: str | None) -> str:
 
 def clock_time(at: datetime) -> str:
     return f"{at:%H:%M}"
-
-
-def event_in_words(event: str) -> str:
-    """Return the event of a run as far as it says something to a person: the files that landed, or
-    the id of a webhook, without the hash; empty for an id of agentd or a random one.
-    """
-    text = re.sub(r" \([0-9a-f]{16}\)$", "", event)
-    return "" if re.fullmatch(r"[0-9a-f]{32,64}|[0-9A-HJKMNP-TV-Z]{26}", text) else text
 
 
 def user_name(user: str) -> str:

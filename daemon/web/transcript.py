@@ -11,9 +11,9 @@ from markupsafe import Markup
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call, quote
 from daemon.cli.inspect import (
     describe_left_out,
+    describe_work,
     match_model_calls,
     prompt_sections,
-    seconds_of_work,
 )
 from daemon.web.queries import request_items
 from daemon.web.rendering import render
@@ -39,7 +39,7 @@ def transcript_context(client: Client, run: Context) -> Context:
     return {
         "title": f"{run['routine']}, run {run['id'][-8:]}",
         "run": run,
-        "seconds_of_work": seconds_of_work(run) if run["ended"] else 0.0,
+        "work": describe_work(run) if run["ended"] else "",
         **describe_task(run["goal"], steps),
         "iterations": group_by_iteration(steps),
         "first_tainted": find_first_tainted_call(steps),

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from daemon.cli.client import Client
+from daemon.cli.inspect import describe_work, event_in_words
 from daemon.web import rendering
 from daemon.web.rendering import (
-    event_in_words,
     one_line_arguments,
     render,
     report_html,
@@ -42,6 +42,17 @@ async def test_the_page_of_a_run_says_how_long_the_run_worked(tmp_path: Path) ->
             return str(render("standalone.html", context))
 
         assert "3.0 s of work" in await asyncio.to_thread(read_page)
+
+
+def test_the_work_of_a_run_whose_process_was_killed_is_said_to_be_known_in_part() -> None:
+    run = {
+        "active": 0.004,
+        "attempt": 2,
+        "started": "2026-11-20T08:00:00Z",
+        "ended": "2026-11-20T08:00:16Z",
+    }
+    assert describe_work(run) == "16 s after its start, 4 ms of work known"
+    assert describe_work({**run, "attempt": 1}) == "4 ms of work"
 
 
 @pytest.mark.parametrize(

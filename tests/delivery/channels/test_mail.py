@@ -275,6 +275,14 @@ async def test_a_report_too_long_for_a_mail_is_attached(delivery):
     assert len(mail.get_body(("html",)).get_content()) < 5000
 
 
+async def test_a_server_that_is_not_there_is_told_in_words(delivery):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(DeliveryFailed, match="nothing listens there") as error:
+        await channel(f"mailto://127.0.0.1:{port}?to=a@b.example&from=c@d.example").send(delivery())
+    assert "Errno" not in str(error.value)
+
+
 async def test_a_retry_sends_mail_only_to_recipients_without_it(
     delivery,
 ):
