@@ -201,7 +201,10 @@ def _write_head(out: OutputStream, run: Mapping[str, Any]) -> None:
         lines.append(("taint", f"{taint}: {reason}"))
     if run["not_before"]:
         lines.append(("goes on", format_instant(run["not_before"])))
-    if event := event_in_words(run["event"] or ""):
+    event = run["event"] or ""
+    if out.is_terminal:  # a program may look for the hash of an event
+        event = event_in_words(event)
+    if event:
         lines.append(("event", event))
     for name, text in lines:
         out.write_line(f"  {name:<9} {out.sanitize(text)}")
