@@ -206,6 +206,8 @@ async def test_inspect_of_a_routine_shows_its_last_run(harness: ApiHarness) -> N
     await harness.complete_run()
     run = await harness.complete_run()
     assert run.id in (await agentctl(harness.path, "inspect", "daily-report")).out
+    assert f"event     {run.event}" in (await agentctl(harness.path, "inspect", run.id)).out
+    assert "event  " not in (await on_terminal(harness.path, "inspect", run.id)).out, "no hash"
     assert (
         await agentctl(harness.path, "inspect", "heartbeat")
     ).err == "agentctl: heartbeat has never run\n"
