@@ -444,4 +444,4 @@ def describe_work(run: Mapping[str, Any]) -> str:
         return text
     distance = parse_instant(run["ended"]) - parse_instant(run["started"])
     since_start = duration_in_words(distance.total_seconds())
-    return f"{since_start} after its start, {text} known"
+    return f"{since_start} after its start, {text} noted"

@@ -51,7 +51,7 @@ def test_the_work_of_a_run_whose_process_was_killed_is_said_to_be_known_in_part(
         "started": "2026-11-20T08:00:00Z",
         "ended": "2026-11-20T08:00:16Z",
     }
-    assert describe_work(run) == "16 s after its start, 4 ms of work known"
+    assert describe_work(run) == "16 s after its start, 4 ms of work noted"
     assert describe_work({**run, "attempt": 1}) == "4 ms of work"
 
 
