@@ -121,12 +121,17 @@ class EventConsole:
     def close(self) -> None:
         """Write the lines that still wait."""
         self.begin()
+        self.write_waiting()
         with self._lock:
-            for run in list(self._unwritten_successes):
-                self._write_success(run)
             if self._is_stopping and self._is_live:
                 self._write_line(self._format(datetime.now().astimezone(), "notice", "stopped"))
                 self._is_stopping = False
+
+    def write_waiting(self) -> None:
+        """Write the lines of runs that wait for a delivery."""
+        with self._lock:
+            for run in list(self._unwritten_successes):
+                self._write_success(run)
 
     def has_line(self, record: Record) -> bool:
         """Return whether a record has a line, by itself or together with a later one."""

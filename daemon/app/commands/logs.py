@@ -146,12 +146,10 @@ def _show(options: argparse.Namespace, file: Path, log_filter: LogFilter) -> int
         )
         return 4
     printer = None
+    show = _print_raw if options.json else _make_printer(sys.stdout)
     if sys.stdout.isatty() and not (options.json or options.long):
         printer = _ShortPrinter(sys.stdout, file, is_live=options.follow)
-        log_filter = replace(log_filter, has_line=printer.has_line)
-        show = printer.show
-    else:
-        show = _print_raw if options.json else _make_printer(sys.stdout)
+        log_filter, show = replace(log_filter, has_line=printer.has_line), printer.show
     number = options.lines
     if number is None and not log_filter.since:
         number = DEFAULT_LINES
@@ -260,6 +258,7 @@ class _ShortPrinter:
         day = _time_of(record).astimezone().date()
         if day != self._day:
             self._day = day
+            self._console.write_waiting()
             self._stream.write(f"{day:%A %d %B %Y}\n")
         try:
             self._console.write(record)
