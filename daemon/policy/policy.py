@@ -141,8 +141,8 @@ class Policy:
     sandbox: Literal["require", "prefer", "off"] = "prefer"
     detector: str = ""
     """`module:function` of the user's own check for orders in results; empty for none."""
-    trusted: tuple[Glob, ...] = ()
-    """Files that may speak of orders to agents."""
+    trusted_globs: tuple[Glob, ...] = ()
+    """Of files that may speak of orders to agents."""
     folders_in_use: tuple[str, ...] = ()
     """Folders and files of the workspace that the daemon looks at by itself or delivers to, as
     output_files.folders_in_use finds them in config and routines.
@@ -236,7 +236,7 @@ class Policy:
             on_ask=file.on_ask,
             sandbox=file.sandbox,
             detector=file.injection.detector,
-            trusted=tuple(map(Glob, file.injection.trust)),
+            trusted_globs=tuple(map(Glob, file.injection.trust)),
         )
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
@@ -313,7 +313,7 @@ class Policy:
             str(arguments["content"]) if "content" in arguments else None,
             routine=restriction.routine,
             folders_in_use=self.folders_in_use,
-            trusted=self.trusted,
+            trusted_globs=self.trusted_globs,
         )
         if mismatch is None:
             return replace(verdict, output_folder=output_files.output_folder(restriction.routine))
@@ -526,13 +526,15 @@ class Policy:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
         if all(table.injection == "review" for _, table in self._tables(routine)):
             return True
-        if not self.trusted or TOOLS.get(tool, UNKNOWN_TOOL).acts_on != "reading":
+        if not self.trusted_globs or TOOLS.get(tool, UNKNOWN_TOOL).acts_on != "reading":
             return False
         try:
             parts = analyze_call(tool, arguments, self.reach).parts
         except CallRejected:
             return False
-        return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
+        return all(
+            any_covers(self.trusted_globs, names[0]) for part in parts for names in part.paths
+        )
 
     @staticmethod
     def prints_only_numbers(tool: str, arguments: Json, output: str) -> bool:
@@ -663,8 +665,8 @@ class Policy:
             return ", ".join(dict.fromkeys(glob.pattern for rule in rules for glob in rule.paths))
         if TOOLS[tool].acts_on in ("script", "action"):
             return "*"
-        writing = TOOLS[tool].acts_on == "writing"
-        return ", ".join((texts["workspace"], *(() if writing else self.reach.readable)))
+        is_writing = TOOLS[tool].acts_on == "writing"
+        return ", ".join((texts["workspace"], *(() if is_writing else self.reach.readable)))
 
     def without_disk(self) -> Policy:
         """Return this policy as it reads examples: without looking at the disk."""
@@ -760,7 +762,7 @@ def _with_other_names(rule: Rule, reach: ReachablePaths) -> Rule:
     """Return a rule that, if it denies or asks, speaks of its files under each of their names."""
     if rule.effect is Effect.ALLOW:
         return rule
-    other_globs = [other for glob in rule.paths for other in reach.find_other_globs(glob)]
+    other_globs = [other_glob for glob in rule.paths for other_glob in reach.find_other_globs(glob)]
     return replace(rule, paths=tuple(dict.fromkeys((*rule.paths, *other_globs))))
 
 

@@ -483,13 +483,17 @@ class SlotLedger:
     # --- routines, baselines and floors
 
     async def set_routines(
-        self, routines: Mapping[str, Routine], *, changed: Iterable[str], unreadable: Iterable[str]
+        self,
+        routines: Mapping[str, Routine],
+        *,
+        changed_names: Iterable[str],
+        unreadable: Iterable[str],
     ) -> None:
-        """Replace the routines; `changed` names those that are new or changed.
+        """Replace the routines; `changed_names` are those that are new or changed.
 
         `unreadable` names those whose files have faults: their states are kept.
         """
-        changed_routines = {name: routines[name] for name in changed}
+        changed_routines = {name: routines[name] for name in changed_names}
         # In a thread: it takes half a second for 10,000 routines.
         schedule_keys, schedules, definitions = await asyncio.to_thread(
             self._derive, changed_routines

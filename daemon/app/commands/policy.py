@@ -329,16 +329,16 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
     lines = [f"# {options.routine}: {recorded_calls} would fit into this."]
     lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
     lines.append(suggestion.as_toml(options.routine).rstrip())
-    if suggestion.refused:
+    if suggestion.refused_calls:
         lines += ["", "# Not allowed then, and not by this:"]
-        lines += [f"#   {count} x {call}" for call, count in suggestion.refused]
+        lines += [f"#   {count} x {call}" for call, count in suggestion.refused_calls]
     value = {
         "routine": options.routine,
         "section": suggestion.section,
         "runs": suggestion.runs,
         "calls": suggestion.calls,
     }
-    files.print_result(value | {"refused": dict(suggestion.refused)}, "\n".join(lines))
+    files.print_result(value | {"refused": dict(suggestion.refused_calls)}, "\n".join(lines))
     return 0
 
 
