@@ -82,14 +82,15 @@ def _make_template(source: str, part: SegmentPart) -> Template | None:
     words, count = _NUMBER.subn("0", part.text)
     if not count:
         return None
-    form = "\0".join((source, part.type, str(part.tainted), " ".join(words.split()).casefold()))
-    digest = blake2b(form.encode(), digest_size=8).digest()
-    numbers = () if is_tool else tuple(map(_value, _NUMBER.findall(part.text)))
+    key = "\0".join((source, part.type, str(part.tainted), " ".join(words.split()).casefold()))
+    digest = blake2b(key.encode(), digest_size=8).digest()
+    numbers: tuple[float, ...] = ()
+    if not is_tool:
+        numbers = tuple(
+            float(number) if len(number) <= _DIGITS else 0.0
+            for number in _NUMBER.findall(part.text)
+        )
     return Template(int.from_bytes(digest, signed=True), numbers)
-
-
-def _value(number: str) -> float:
-    return float(number) if len(number) <= _DIGITS else 0.0
 
 
 def find_templates(
