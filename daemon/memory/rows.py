@@ -74,7 +74,7 @@ _ITEM_COLUMNS = (
 _FROM_ITEMS = "FROM memory_item"
 
 
-def by_ids(connection: Connection, ids: Iterable[int]) -> dict[int, Text]:
+def texts_by_id(connection: Connection, ids: Iterable[int]) -> dict[int, Text]:
     """Return the existing texts with these ids, by id."""
     id_list = list(ids)
     texts: dict[int, Text] = {}
@@ -130,7 +130,7 @@ def _select_by_number(
     return rows
 
 
-def of_run(connection: Connection, run_id: str) -> list[Text]:
+def texts_of_run(connection: Connection, run_id: str) -> list[Text]:
     """Return the texts of a run in their order."""
     rows = connection.execute(
         f"SELECT {_SEGMENT_COLUMNS} {_FROM_SEGMENTS} WHERE r.run_id = ? ORDER BY s.id", (run_id,)
