@@ -131,14 +131,14 @@ def store_templates(
 
 
 def widen(
-    stored: StoredTemplate | None, numbers: Sequence[float]
+    stored_template: StoredTemplate | None, numbers: Sequence[float]
 ) -> tuple[tuple[float, float], ...]:
     """Return the bounds that hold these numbers as well."""
-    if stored is None or len(stored.bounds) != len(numbers):
+    if stored_template is None or len(stored_template.bounds) != len(numbers):
         return tuple((number, number) for number in numbers)
     return tuple(
         (min(least, number), max(greatest, number))
-        for number, (least, greatest) in zip(numbers, stored.bounds, strict=True)
+        for number, (least, greatest) in zip(numbers, stored_template.bounds, strict=True)
     )
 
 

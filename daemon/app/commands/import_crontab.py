@@ -348,7 +348,7 @@ class _Composer:
                 os.path.lexists(path) or (folder != "/" and os.path.isdir(folder))  # noqa: PTH112
             )
             real_path = Path(os.path.realpath(path))
-            if is_path and not any(real_path.is_relative_to(shown) for shown in shown_paths):
+            if is_path and not any(map(real_path.is_relative_to, shown_paths)):
                 remark = (
                     f"commands do not see {path}: where this one is to read it, name it in [paths] "
                     "read of policy.toml (a rule of the policy may allow the command then)"
