@@ -88,12 +88,12 @@ class _ToolRules:
     tables: tuple[tuple[str, RoutineTable], ...]
     """The sections of the routine."""
     rules: tuple[Rule, ...]
-    """Those that speak of the tool there."""
+    """Those that cover the tool there."""
     verdict: Verdict | None
     """What is said of all these calls alike."""
     restriction: Restriction
     file_rules: tuple[Rule, ...]
-    """Those that speak there of reading files."""
+    """Those that cover the tool file_read there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -410,7 +410,7 @@ class Policy:
         denied in a tainted one. A tool is among them if only some of its calls are, as nobody
         knows yet which calls the model will make. A tainted sub-agent reads no address, not even a
         safe one (`keeps_safe_reads`), and so none does that a tainted run begins. `file_write` is
-        not among them where its rules speak of files below `out/` only: plain files are written.
+        not among them where its rules cover files below `out/` only: plain files are written.
         """
         keeps_safe_reads = keeps_safe_reads and "subagent" not in tools
         return tuple(
@@ -675,9 +675,9 @@ class Policy:
     def example_fault(self, rule: Rule, example: str, *, should_match: bool) -> str:
         """Say why an example proves a rule wrong; empty if it does not.
 
-        An allowing rule must speak of some command of a `match` line, all of which must be allowed
-        in the end, and not of every command of a `not_match` line; one that forbids must speak of
-        some, and of none.
+        An allowing rule must cover some command of a `match` line, all of which must be allowed
+        in the end, and not every command of a `not_match` line; one that forbids must cover some
+        of the former, and none of the latter.
         """
         try:
             parts = self._analyze_example(rule, example).parts
@@ -686,17 +686,17 @@ class Policy:
         applies = [part.refusal is None and applies_to(rule, part) for part in parts]
         allows = rule.effect is Effect.ALLOW
         if not should_match:
-            speaks_of_it = all(applies) if allows else any(applies)
-            return "the rule speaks of it" if speaks_of_it else ""
+            covers_call = all(applies) if allows else any(applies)
+            return "the rule covers it" if covers_call else ""
         if not any(applies):
             # Why a command fits no profile says nothing about a rule that names its words itself.
             by_words = rule.argv and not rule.profile
             mismatches = [part.refusal or (None if by_words else part.mismatch) for part in parts]
             if by_words and not any(mismatches):
-                return f"the rule does not speak of it: its argv is {rule.argv_text}"
+                return f"the rule does not cover it: its argv is {rule.argv_text}"
             return next(
                 (str(mismatch) for mismatch in mismatches if mismatch),
-                "the rule does not speak of it",
+                "the rule does not cover it",
             )
         routine = rule.routines[0] if rule.routines else ""
         for part in parts if allows else ():
@@ -759,7 +759,7 @@ class Policy:
 
 
 def _with_other_names(rule: Rule, reach: ReachablePaths) -> Rule:
-    """Return a rule that, if it denies or asks, speaks of its files under each of their names."""
+    """Return a rule that, if it denies or asks, covers its files under each of their names."""
     if rule.effect is Effect.ALLOW:
         return rule
     other_globs = [other_glob for glob in rule.paths for other_glob in reach.find_other_globs(glob)]
@@ -775,12 +775,12 @@ def _safe_url(parts: Sequence[CallPart], rules: Iterable[Rule]) -> str:
 
 
 def _is_below_out(rule: Rule) -> bool:
-    """Tell whether a rule speaks of nothing but files below `out/` of the workspace."""
+    """Tell whether a rule covers nothing but files below `out/` of the workspace."""
     return all(glob.pattern.startswith(f"{output_files.FOLDER}/") for glob in rule.paths)
 
 
 def _describe_allowed(rule: Rule) -> list[str]:
-    """Return what a rule for http_request, git or script speaks of, in words."""
+    """Return what a rule for http_request, git or script covers, in words."""
     if rule.urls:
         return [f"{'|'.join(sorted(rule.methods))} {url}" for url in sorted(rule.urls)]
     if rule.hosts:

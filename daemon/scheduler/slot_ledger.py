@@ -440,7 +440,7 @@ class SlotLedger:
 
     async def _skip_reason(self, name: str, now: datetime) -> SkipReason | None:
         """Return why a slot that the schedule would start must be skipped; None if nothing that is
-        known without a tool or a model speaks against it.
+        known without a tool or a model keeps it from starting.
         """
         routine = self.routines[name]
         if name in self.unrehearsed_routines:

@@ -146,7 +146,7 @@ def late_start_delay(index: int) -> timedelta:
 def random_moments(
     schedule: Schedule, name: str, number: int, at: datetime
 ) -> tuple[datetime, ...]:
-    """Return the slots at which a routine with `moments = number` may speak in the active hours
+    """Return the slots at which a routine with `moments = number` may start in the active hours
     around `at`, in order.
 
     The active hours are cut into `number` equal parts, and one slot is drawn from each; a part

@@ -226,7 +226,7 @@ def _with_drafts(policy: Policy, drafts: Iterable[RuleDraft], routine: str) -> P
 
 
 def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
-    """Return a rule for each part of a call that no rule speaks of. Raises _NoRuleError."""
+    """Return a rule for each part of a call that no rule covers. Raises _NoRuleError."""
     if call.tool in NAMED_ONLY_TOOLS:
         raise _NoRuleError(f"{call.tool} changes agentd itself; write a rule for it by hand")
     text = json.dumps(call.arguments, ensure_ascii=False)
@@ -260,7 +260,7 @@ def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
 
 
 def _draft_rule(part: CallPart, call: RecordedCall) -> RuleDraft:
-    """Return the smallest rule that speaks of a part of a call. Raises _NoRuleError."""
+    """Return the smallest rule that covers a part of a call. Raises _NoRuleError."""
     tool = TOOLS.get(call.tool, UNKNOWN_TOOL)
     draft = RuleDraft(tool=call.tool, match=_examples(call), is_from_tainted_run=call.tainted)
     if part.target is not None:
