@@ -20,7 +20,7 @@ from daemon.sandbox.call_groups import CallGroup, is_memory_counted, prepare_par
 from daemon.sandbox.running import CommandResult, PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox
 from tests.sandbox.conftest import Cell
-from tests.sandbox.test_running import ESCAPE, life_line, nobody_holds
+from tests.sandbox.test_running import life_line, nobody_holds
 
 UNIT = "system.slice/agentd.service"
 DELEGATED = f"0::/{UNIT}/daemon\n"
@@ -179,19 +179,32 @@ def groups(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
 
 
+# It tells its group once another process has left its session and its parents, and lives on.
+HIDE = """
+import os, signal
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(writer, b"!")
+        signal.pause()
+    os._exit(0)
+os.read(reader, 1)
+print(open("/proc/self/cgroup").read(), flush=True)
+"""
+
+
 @pytest.mark.root
 @linux
 async def test_what_hides_from_a_killed_supervisor_is_killed_with_its_group(
     tmp_path: Path, cell: Cell, groups: Path
 ) -> None:
     is_real = (groups / "cgroup.procs").exists()
-    # nobody but the group knows of this process: it left its session, and its parents are gone
-    kill = f"import os; os.kill(os.getppid(), {signal.SIGKILL:d})" if is_real else ""
+    # without a group nobody would find it any more
+    kill = f"os.kill(os.getppid(), {signal.SIGKILL:d})" if is_real else ""
     plain = replace(cell, sandbox=Sandbox(groups=groups))
     with life_line() as (reader, writer):
-        code = f"{ESCAPE}\nprint(open('/proc/self/cgroup').read(), flush=True)\n{kill}"
-        result = await plain.python(code, stdin=writer)
-        assert os.read(reader, 1) == b"!"
+        result = await plain.python(f"{HIDE}{kill}", stdin=writer)
         assert nobody_holds(writer, reader)
     if is_real:
         assert f"/{groups.name}/call-{os.getpid()}-" in result.output.text()
