@@ -185,6 +185,7 @@ def test_a_unit_lets_the_daemon_divide_its_control_group(unit: Path) -> None:
     )
     assert settings["Delegate"].split() == ["memory", "pids"]
     assert settings["DelegateSubgroup"] == SUBGROUP, "by which the daemon knows that it may"
+    assert settings["OOMPolicy"] == "continue", "one call that is killed does not end the others"
     # all others stay read-only; the line is left out where the unit is in another slice
     assert settings["ProtectControlGroups"] == "yes"
     assert settings["ReadWritePaths"].startswith("-/sys/fs/cgroup/")
