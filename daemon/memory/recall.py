@@ -13,7 +13,7 @@ its own, and each holds for any store:
 - characters: of two Chinese texts the one with more characters of the question is nearer;
 - time: a question about yesterday is answered by texts of that day first;
 - asks, answers: a question seldom holds the answer, the text right after it often does;
-- form: "when" and "how many" are answered by a text with a time or a number;
+- answer shape: "when" and "how many" are answered by a text with a time or a number;
 - type: the output of a tool says less than a message.
 
 Recency is not a reason: it loses more answers than it finds.
@@ -114,7 +114,7 @@ _REASONS = (
     "time",
     "asks",
     "answers",
-    "form",
+    "form",  # the answer shape, under the name that the API has given it since its first version
     "type",
     "meaning",
 )
@@ -140,8 +140,8 @@ class Selection(NamedTuple):
     """The texts that fit a question, the best first."""
 
     hits: list[RecallHit]
-    left_out: list[RecallHit]
-    """Texts that strangers may have written, passed over where only untainted ones are wanted."""
+    left_out_hits: list[RecallHit]
+    """Texts that strangers may have written, where only untainted ones are wanted."""
 
 
 def search(
@@ -161,7 +161,7 @@ def search(
 
     At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
     "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
-    With `untainted_only`, texts that strangers may have written are passed over; with
+    With `untainted_only`, texts that strangers may have written are left out; with
     `without_goals`, the goals of routines.
     """
     key = clean(question).strip()
@@ -170,11 +170,10 @@ def search(
     # with texts of that time, its words are none of the answer: the "9" of "9 days ago"
     other_words = question.replace(time_span.words, " ", 1) if time_span and ids_within else ""
     query = query_of(question)
-    looked_for = query_of(other_words).terms or query.terms
-    is_searchable = looked_for and limit > 0
-    scores = (
-        _propose(connection, looked_for, max(POOL, 2 * limit), ids_within) if is_searchable else {}
-    )
+    terms = query_of(other_words).terms or query.terms
+    scores: dict[int, float] = {}
+    if terms and limit > 0:
+        scores = _propose(connection, terms, max(POOL, 2 * limit), ids_within)
     required_ids: set[int] = set()
     if limit > 0:
         required_ids |= {
@@ -273,14 +272,14 @@ def _add_newest(
     ids_by_term = fulltext.of(connection).ids_within(
         connection, terms, (newest or 0) - _NEWEST + 1, newest or 0
     )
-    added: defaultdict[int, float] = defaultdict(float)
+    new_scores: defaultdict[int, float] = defaultdict(float)
     for ids in ids_by_term:
         weight = log(_NEWEST / len(ids)) if ids else 0.0
         for id_ in ids:
-            added[id_] += weight
-    best_added = nlargest(pool, ((score, id_) for id_, score in added.items()))
+            new_scores[id_] += weight
+    best_new_scores = nlargest(pool, ((score, id_) for id_, score in new_scores.items()))
     sums = dict(scores)
-    for score, id_ in best_added:
+    for score, id_ in best_new_scores:
         sums[id_] = sums.get(id_, 0.0) + score
     return dict(sorted(sums.items(), key=lambda entry: (-entry[1], -entry[0])))
 
@@ -476,7 +475,7 @@ def _select(
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
     selected_hits: list[RecallHit] = []
-    left_out: list[RecallHit] = []
+    left_out_hits: list[RecallHit] = []
     duplicates = DuplicateFinder()
     for hit in hits:
         if len(selected_hits) == limit:
@@ -485,8 +484,8 @@ def _select(
         if text.run and (text.run, text.iteration, text.segment) in segments:
             continue
         if untainted_only and text.tainted:
-            if len(left_out) < limit:
-                left_out.append(hit)
+            if len(left_out_hits) < limit:
+                left_out_hits.append(hit)
             continue
         # Lines of deleted runs are alike too, and count within the limit of their routine.
         is_of_routine = bool(text.run) or text.type == SegmentType.SUMMARY
@@ -511,7 +510,7 @@ def _select(
             runs[text.run] += 1
             segments.add((text.run, text.iteration, text.segment))
         selected_hits.append(hit)
-    return Selection(selected_hits, left_out)
+    return Selection(selected_hits, left_out_hits)
 
 
 _OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)
@@ -568,8 +567,8 @@ def excerpt(
     """Return the hits and their neighbours as text for a prompt, and whether any of it is tainted.
 
     The oldest text comes first. With at most `budget` tokens, better hits take precedence. The text
-    is fenced: no remembered text can close the fence, or look like a heading with time, source and
-    trust. With `untainted_only`, tainted neighbours are left out.
+    stands between the tags <memory> and </memory>: no remembered text can close them, or look like
+    a heading with time, source and trust. With `untainted_only`, tainted neighbours are left out.
     """
     hit_texts = {hit.text.id: hit.text for hit in hits if hit.relevance >= MIN_RELEVANCE}
     neighbour_ids = {id_ + step for id_ in hit_texts if id_ > 0 for step in (-1, 1)}
@@ -577,7 +576,7 @@ def excerpt(
     if (item := _best_item_below(hits)) and not _is_said_by(texts.values(), item):
         hit_texts[item.id] = texts[item.id] = item
     lines: dict[int, str] = {}
-    remaining = budget - estimate_tokens(_fence(()))
+    remaining = budget - estimate_tokens(_put_in_tags(()))
     for id_, text in hit_texts.items():
         neighbours = [
             neighbour
@@ -604,7 +603,7 @@ def excerpt(
     for group in _group_adjacent([texts[id_] for id_ in sorted(lines)]):
         head = _heading(group[0], tainted=any(text.tainted for text in group))
         blocks.append("\n".join((head, *(lines[text.id] for text in group))))
-    return _fence(blocks) if blocks else "", any(texts[id_].tainted for id_ in lines)
+    return _put_in_tags(blocks) if blocks else "", any(texts[id_].tainted for id_ in lines)
 
 
 def _best_item_below(hits: Sequence[RecallHit]) -> Text | None:
@@ -671,5 +670,6 @@ def quote_line(speaker: str, text: str) -> str:
     return f"- {speaker}: {text}" if speaker else f"- {text}"
 
 
-def _fence(blocks: Iterable[str]) -> str:
+def _put_in_tags(blocks: Iterable[str]) -> str:
+    """Return the blocks between the tags that set memory apart in a prompt."""
     return "\n".join(("<memory>", "\n\n".join(blocks), "</memory>"))

@@ -40,7 +40,7 @@ from daemon.policy.policy_file import (
     file_checks,
     strictness,
 )
-from daemon.policy.profiles import read_only_programs, suggest_instead
+from daemon.policy.profiles import read_only_programs, suggest_alternative
 from daemon.policy.reachable_paths import CallPath, ReachablePaths
 from daemon.policy.requests import PlannedPipeline, Request, analyze_call
 from daemon.policy.verdicts import (
@@ -49,7 +49,7 @@ from daemon.policy.verdicts import (
     Restriction,
     allows_tool,
     applies_to,
-    is_granted,
+    covers_tool,
     judge_part,
     refuse_part,
     refuse_tool,
@@ -209,12 +209,12 @@ class Policy:
                 line=error.line,
             )
             raise ConfigError(fault) from None
-        rules = (
+        checks = (
             ()
             if tools is None
             else (*file_checks(frozenset({*TOOLS, *tools})), *_proof_checks(workspace, ()))
         )
-        file = parse(data, PolicyFile, file=name, rules=rules, text=text)
+        file = parse(data, PolicyFile, file=name, checks=checks, text=text)
         return replace(
             cls.of(file, workspace), hash=hashlib.sha256(text.encode()).hexdigest(), text=text
         )
@@ -258,12 +258,15 @@ class Policy:
             )
         except CallRejected as error:
             return Verdict(
-                effect=Effect.DENY, rule="built in", reason=error.problem, alternative=error.instead
+                effect=Effect.DENY,
+                rule="built in",
+                reason=error.problem,
+                alternative=error.alternative,
             ), ()
         verdict = self._judge_parts(request.parts, tool_rules, tainted=tainted)
         if verdict.allows and (url := _safe_url(request.parts, tool_rules.rules)):
             tainted_tools = tool_rules.restriction.tainted_tools
-            may_repeat = any(is_granted(tool, pattern) for pattern in tainted_tools)
+            may_repeat = any(covers_tool(pattern, tool) for pattern in tainted_tools)
             return replace(verdict, once="" if may_repeat else url), request.line
         if tainted and tool == "file_write":
             verdict = self._judge_output(verdict, request.parts[0].paths[0], arguments, tool_rules)
@@ -302,7 +305,7 @@ class Policy:
         allowed within bounds, or denied, and never asked about.
         """
         restriction = tool_rules.restriction
-        is_exempt = any(is_granted("file_write", pattern) for pattern in restriction.tainted_tools)
+        is_exempt = any(covers_tool(pattern, "file_write") for pattern in restriction.tainted_tools)
         if not verdict.allows or is_exempt or not output_files.is_below_out(names):
             return verdict
         mismatch = output_files.explain_refusal(
@@ -316,7 +319,7 @@ class Policy:
             return replace(verdict, output_folder=output_files.output_folder(restriction.routine))
         reason = f"{mismatch.problem}, and this run has read text that strangers may have written"
         return Verdict(
-            effect=Effect.DENY, rule="taint", reason=reason, alternative=mismatch.instead
+            effect=Effect.DENY, rule="taint", reason=reason, alternative=mismatch.alternative
         )
 
     def output_folder(self, routine: str) -> str:
@@ -484,7 +487,7 @@ class Policy:
         maker.
         """
         tainted_tools = self._restriction_of(routine).tainted_tools
-        return any(is_granted(tool, pattern) for pattern in tainted_tools)
+        return any(covers_tool(pattern, tool) for pattern in tainted_tools)
 
     def denies_once_tainted(self, routine: str, tools: Collection[str]) -> bool:
         """Tell whether calls of any of these tools that taint holds are denied instead of asked
@@ -504,7 +507,7 @@ class Policy:
         if any(rule.tainted for rule in allowing_rules):
             return True
         restriction, properties = tool_rules.restriction, TOOLS.get(tool, UNKNOWN_TOOL)
-        if any(is_granted(tool, pattern) for pattern in restriction.tainted_tools):
+        if any(covers_tool(pattern, tool) for pattern in restriction.tainted_tools):
             return False
         if tool == "http_request":
             return not keeps_safe_reads or not all(rule.safe for rule in allowing_rules)
@@ -722,7 +725,7 @@ class Policy:
         """Say what would be allowed in place of a part that is not."""
         if TOOLS.get(part.tool, UNKNOWN_TOOL).acts_on in ("web", "git", "script", "action"):
             if part.mismatch is not None:
-                return part.mismatch.instead
+                return part.mismatch.alternative
             forms = [
                 form
                 for rule in rules
@@ -739,8 +742,8 @@ class Policy:
                 and name in read_only_programs()
                 and _names_program(name, rules)
             ):
-                return part.mismatch.instead
-            if hint := suggest_instead(name):
+                return part.mismatch.alternative
+            if hint := suggest_alternative(name):
                 return hint
             return (
                 f"the shell runs {', '.join(programs)}"

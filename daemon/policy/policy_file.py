@@ -120,7 +120,7 @@ def _check_host(pattern: str) -> str:
     try:
         HostPattern.of(pattern)
     except CallRejected as error:
-        raise InvalidValue(error.problem, hint=error.instead) from None
+        raise InvalidValue(error.problem, hint=error.alternative) from None
     return pattern
 
 
@@ -128,7 +128,7 @@ def _check_url(url: str) -> str:
     try:
         return parse_target(url).url
     except CallRejected as error:
-        raise InvalidValue(error.problem, hint=error.instead) from None
+        raise InvalidValue(error.problem, hint=error.alternative) from None
 
 
 def _check_has_offset(moment: datetime) -> datetime:

@@ -195,7 +195,7 @@ def _analyze_git(
         trees=tuple(
             repository_path.names if path == "." else names[path] for path in parsed_command.trees
         ),
-        excluded=denied_globs,
+        excluded_globs=denied_globs,
         mismatch=mismatch,
         refusal=mismatch,
     )
@@ -366,7 +366,7 @@ def _analyze_command(
         paths=tuple(path.names for path in (*paths, *([stdin] if stdin else ()))),
         trees=tuple(_tree_names(parsed_command, reach)),
         name_globs=parsed_command.name_globs,
-        excluded=excluded_globs,
+        excluded_globs=excluded_globs,
         mismatch=mismatch,
         refusal=refusal,
     )

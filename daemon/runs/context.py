@@ -21,7 +21,7 @@ from daemon.agent.agent import Agent, AgentOptions, AgentServices
 from daemon.agent.conversations.conversations import ASK, origin_of
 from daemon.agent.conversations.sessions import EarlierConversation
 from daemon.agent.loop import LoopLimits
-from daemon.agent.prompt import OmittedContext, OtherReport, Persona, PromptContext
+from daemon.agent.prompt import LeftOutContext, OtherReport, Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
 from daemon.definitions.config.tables import KINDS_BY_KEY
@@ -92,7 +92,7 @@ class Preview(NamedTuple):
     functions: Sequence[Json]
     provider: str
     model: str
-    left_out: OmittedContext
+    left_out: LeftOutContext
 
 
 class _RunEvents:
@@ -277,8 +277,8 @@ class RunContext:
             *config.incidents.to,
             *([origin.chat] if (origin := origin_of(run)) else ()),
         ]
-        left_out = (*KINDS_BY_KEY["path"], "ping")
-        targets = [name for name in names if config.kind_of_target(name) not in left_out]
+        unsuitable_kinds = (*KINDS_BY_KEY["path"], "ping")
+        targets = [name for name in names if config.kind_of_target(name) not in unsuitable_kinds]
         zone = ZoneInfo(routine.timezone or self.zone)
         return make_waiting_notice(
             run, requests, targets, deadline=deadline.astimezone(zone), redact=self.redact
@@ -301,6 +301,11 @@ class RunContext:
             inspector=self._inspector(run, withholds=routine.run.asks_model),
             audit_fields=partial(self._audit_fields, routine),
         )
+
+    @property
+    def asks_for_items(self) -> bool:
+        """Whether a model that reported no items is told so: every live one is."""
+        return True
 
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the command of a gate: the shell, whose result is the exit code."""
@@ -638,8 +643,8 @@ class RunContext:
         # Words of strangers are put into a prompt only where they take nothing from the run.
         held_tools = () if is_tainted else self._held_tools(run, routine, offered_tools)
         recall_context, previous = await self._recall(run, routine, untainted_only=bool(held_tools))
-        left_out = OmittedContext(
-            memories=recall_context.left_out,
+        left_out = LeftOutContext(
+            memories=recall_context.left_out_texts,
             tools=held_tools,
             is_denied=run.trigger == SUBAGENT  # of which nobody is asked
             or services.settings.policy.is_observed(routine.policy_name, services.clock.now())

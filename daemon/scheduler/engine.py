@@ -477,8 +477,8 @@ class RoutineEngine:
     def _require_routine(self, name: str) -> None:
         if name in self.routines:
             return
-        if fault := self._faults.get(name):
-            raise Refused(f"{name} cannot be used: {fault.faults[0]}")
+        if error := self._faults.get(name):
+            raise Refused(f"{name} cannot be used: {error.faults[0]}")
         raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
 
     # --- jobs

@@ -761,7 +761,7 @@ class SlotLedger:
 
     async def _read_failures(self, names: Iterable[str]) -> None:
         """Read the failures in a row of these routines, and pause those that failed too often."""
-        await self._failure_backoff.read(names, self.states)
+        await self._failure_backoff.read_streaks(names, self.states)
         for name in names:
             if self.states[name].paused:
                 continue

@@ -358,8 +358,8 @@ class FunctionRegistry:
         self._lists.clear()
         return definition
 
-    def read(self) -> None:
-        """Make the schemas that were not needed yet."""
+    def make_schemas(self) -> None:
+        """Make the schemas of the parameters that were not needed yet."""
         for definition in list(self._functions.values()):
             definition.signature.schema  # noqa: B018
 

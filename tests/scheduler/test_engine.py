@@ -791,3 +791,13 @@ async def test_incidents_of_a_removed_routine_are_closed_by_a_reload_and_a_start
     assert open_subjects == {"routine left", "routine broken"}
     await harness.boot(faulty_names=["broken"])
     assert await harness.journal.incidents.get_open_subjects() == {"routine broken"}
+
+
+async def test_a_renamed_routine_is_gone_until_the_reload_and_others_are_still_started(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("old"), routine("other"))
+    await harness.engine.rename("old", "new", lambda: None)
+    assert [*harness.engine.routines] == ["other"]
+    await harness.reach("01 09:00")
+    assert harness.starts == ["other 01 09:00"]

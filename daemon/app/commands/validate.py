@@ -18,6 +18,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS
 from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
 from daemon.definitions.reading import read_toml, with_lines_of_file
+from daemon.definitions.routines.checks import reference_checks
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
     calendar_checks,
@@ -25,7 +26,6 @@ from daemon.definitions.routines.folder import (
     load_folder,
 )
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.skills import load_skills as load_skills
 from daemon.definitions.words import display
 from daemon.delivery.targets import find_address_fault, find_missing_extra
@@ -39,7 +39,7 @@ from daemon.providers.budget import price_checks
 from daemon.providers.programs import describe_missing_program, find_program
 from daemon.runs.approvals.expected import allowed_tools, describe_approvals, offered_tools
 from daemon.runs.approvals.own_calls import find_obstructed_calls
-from daemon.scheduler.routine_rules import (
+from daemon.scheduler.routine_checks import (
     argument_checks,
     judge_checks,
     provider_checks,
@@ -183,7 +183,7 @@ def examine(
     except ConfigError as error:
         checkup.faults += error.faults
     try:
-        rules = (
+        checks = (
             *reference_checks(providers, tools, targets=targets),
             *price_checks(config),
             *provider_checks(config),
@@ -196,7 +196,7 @@ def examine(
         contents = load_folder(
             config.routines_path,
             agent_folder=state / AGENT_FOLDER,
-            rules=rules,
+            checks=checks,
             workspace=config.workspace_path(state),
         )
     except ConfigError as error:
@@ -221,7 +221,7 @@ def examine(
     ]
     checkup.missing += _missing_keys(config, {config.provider} & config.provider_names, env)
     checkup.missing += _missing_secrets(config, env)
-    checkup.missing += _unusable_workspace(config, state)
+    checkup.missing += find_unusable_workspace(config, state)
     checkup.notes += checkup.missing
     other_providers = (providers_used - {config.provider}) & config.provider_names
     checkup.notes += _missing_keys(config, other_providers, env)
@@ -369,25 +369,39 @@ def _missing_secrets(config: Config, env: Mapping[str, str]) -> list[str]:
     for name in sorted(config.targets):
         readers += [partial(read, name, env) for read in (config.target_url, config.target_secret)]
     readers += [partial(config.chat_token, name) for name in sorted(config.chat)]
+    faults = [fault for read_secret in readers for fault in _faults_of(read_secret)]
+    for faults_of_section in find_missing_section_keys(config, env).values():
+        faults += faults_of_section
+    faults += _faults_of(partial(config.store_url, env))
+    return [str(fault) for fault in faults]
+
+
+def find_missing_section_keys(
+    config: Config, env: Mapping[str, str]
+) -> dict[str, tuple[Fault, ...]]:
+    """Return what is wrong with the keys of `[search]`, of each `[mcp.NAME]` and of the embedder of
+    `[memory]`, by the name of the section; without them the daemon would not start.
+    """
+    readers: dict[str, Callable[[], object]] = {}
     if config.search.kind:
-        readers.append(partial(config.key_of, "search", config.search, env))
-    readers += [
-        partial(config.key_of, f"mcp.{name}", server, env)
-        for name, server in sorted(config.mcp.items())
-    ]
+        readers["search"] = partial(config.key_of, "search", config.search, env)
+    for name, server in sorted(config.mcp.items()):
+        readers[f"mcp.{name}"] = partial(config.key_of, f"mcp.{name}", server, env)
     if config.memory.embedder == "openai_compatible":
-        readers.append(partial(config.memory_secret, env))
-    readers.append(partial(config.store_url, env))
-    notes = []
-    for read_secret in readers:
-        try:
-            read_secret()
-        except ConfigError as error:
-            notes += [str(fault) for fault in error.faults]
-    return notes
+        readers["memory"] = partial(config.memory_secret, env)
+    faults = {section: _faults_of(read_key) for section, read_key in readers.items()}
+    return {section: faults_of_key for section, faults_of_key in faults.items() if faults_of_key}
 
 
-def _unusable_workspace(config: Config, state: Path) -> list[str]:
+def _faults_of(read_secret: Callable[[], object]) -> tuple[Fault, ...]:
+    try:
+        read_secret()
+    except ConfigError as error:
+        return error.faults
+    return ()
+
+
+def find_unusable_workspace(config: Config, state: Path) -> list[str]:
     """Return a note if the folder that agents work in is not there and cannot be made."""
     workspace = config.workspace_path(state).absolute()
     existing = next(path for path in (workspace, *workspace.parents) if os.path.lexists(path))

@@ -6,7 +6,7 @@ A new check is a function and its line in CHECKS.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
@@ -71,6 +71,10 @@ class Survey:
     routines: tuple[str, ...] = ()
     trifectas: tuple[Trifecta, ...] = ()
     providers: tuple[ProviderFacts, ...] = ()
+    missing_keys: Mapping[str, tuple[Fault, ...]] = field(default_factory=dict)
+    """What is wrong with the keys of `[search]`, `[mcp.NAME]` and `[memory]`, by section."""
+    workspace_problems: tuple[str, ...] = ()
+    """Why agents cannot work in the folder that `workspace` names."""
     state: Path = Path("state")
     state_problem: str = ""
     """Why nothing in the folder can be read, in the words of the system."""
@@ -283,6 +287,18 @@ def _is_listed(model: str, models: Collection[str]) -> bool:
     return model in models or f"{model}:latest" in models
 
 
+def check_keys(survey: Survey) -> Iterator[Check]:
+    for section, faults in survey.missing_keys.items():
+        fix = "\n".join(map(str, faults))
+        yield Check(name=section, state="fail", found="no key; a daemon does not start", fix=fix)
+
+
+def check_workspace(survey: Survey) -> Iterator[Check]:
+    for problem in survey.workspace_problems:
+        found = "cannot be used; a daemon does not start"
+        yield Check(name="workspace", state="fail", found=found, fix=problem)
+
+
 def check_state(survey: Survey) -> Iterator[Check]:
     text = str(survey.state)
     if survey.network:
@@ -398,6 +414,8 @@ CHECKS: tuple[Callable[[Survey], Iterable[Check]], ...] = (
     check_routines,
     check_trifectas,
     check_providers,
+    check_keys,
+    check_workspace,
     check_state,
     check_space,
     check_socket,

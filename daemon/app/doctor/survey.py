@@ -74,6 +74,8 @@ def survey(
         routines=tuple(sorted(definitions.routines)),
         trifectas=find_trifectas(definitions.routines, definitions.policy),
         providers=tuple(_providers(config, definitions.routines, env)) if config else (),
+        missing_keys=definitions.missing_keys,
+        workspace_problems=definitions.workspace_problems,
         state=state,
         state_problem=state_problem,
         state_mode=stat.S_IMODE(state_stat.st_mode) if state_stat else None,
@@ -109,6 +111,8 @@ class _Definitions:
     policy: Policy | None = None
     policy_faults: tuple[Fault, ...] = ()
     routine_faults: tuple[Fault, ...] = ()
+    missing_keys: Mapping[str, tuple[Fault, ...]] = field(default_factory=dict)
+    workspace_problems: tuple[str, ...] = ()
 
 
 def _definitions(
@@ -119,23 +123,31 @@ def _definitions(
     own_tools: FunctionRegistry | None,
 ) -> _Definitions:
     """Check the files as `agentd validate` does, so that the two never disagree."""
-    from daemon.app.commands.validate import TOOLS, examine
+    from daemon.app.commands.validate import (
+        TOOLS,
+        examine,
+        find_missing_section_keys,
+        find_unusable_workspace,
+    )
 
     checkup = examine(
         file, env=env, state=state, tools=TOOLS, socket=socket_path, own_tools=own_tools
     )
+    config = checkup.config
     config_file, policy_file = display(file), display(checkup.policy_file or "")
     faults: dict[str, list[Fault]] = {"config": [], "policy": [], "routines": []}
     for fault in checkup.faults:
         kind = {config_file: "config", policy_file: "policy"}.get(fault.file, "routines")
         faults[kind].append(fault)
     return _Definitions(
-        config=checkup.config,
+        config=config,
         routines=checkup.routines,
         config_faults=tuple(faults["config"]),
         policy=checkup.policy,
         policy_faults=tuple(faults["policy"]),
         routine_faults=tuple(faults["routines"]),
+        missing_keys=find_missing_section_keys(config, env) if config else {},
+        workspace_problems=tuple(find_unusable_workspace(config, state)) if config else (),
     )
 
 

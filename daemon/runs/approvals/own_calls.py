@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from shlex import join
 
+from daemon.definitions.routines.checks import PATH_PLACEHOLDER
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import PATH_PLACEHOLDER
 from daemon.definitions.words import display
 from daemon.models import Effect, Json, Verdict
 from daemon.policy.policy import Policy

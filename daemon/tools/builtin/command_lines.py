@@ -93,8 +93,8 @@ async def run_call(
     """
     verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
     if not context.permits(verdict):
-        instead = f"; {verdict.alternative}" if verdict.alternative else ""
-        raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
+        alternative = f"; {verdict.alternative}" if verdict.alternative else ""
+        raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{alternative}")
     limits, reach, confinement = policy.limits_for(context.routine), policy.reach, await sandbox()
     folder = next(
         (

@@ -168,7 +168,7 @@ class AcceptedTools:
     async def _report(self, tools: ServerTools) -> None:
         detail = tools.describe_change()
         log.warning("mcp.tools_changed", server=tools.server, detail=detail)
-        undeliverable = await self._journal.incidents.report(
+        await self._journal.incidents.report(
             incident_subject(tools.server),
             detail,
             cause=_CAUSE,
@@ -176,13 +176,6 @@ class AcceptedTools:
             f"somebody accepts them: `agentctl mcp` shows them, `agentctl mcp accept "
             f"{tools.server}` accepts them.",
         )
-        if undeliverable:
-            log.error(
-                "incident.undeliverable",
-                incident=undeliverable.id,
-                subject=undeliverable.subject,
-                error=undeliverable.detail,
-            )
         self._outbox.wake()
 
     async def _resolve(self, server: str, reason: str) -> None:

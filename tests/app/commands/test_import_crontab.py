@@ -20,7 +20,7 @@ from daemon.app.main import main
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.folder import load_folder
 from daemon.errors import Refused
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from tests.properties import scaled_settings
 
 CONFIG = """\
@@ -77,7 +77,7 @@ class Importer:
         contents = load_folder(
             self.config.routines_path,
             agent_folder=self.state / "routines.d",
-            rules=routine_rules(self.config),
+            checks=routine_checks(self.config),
         )
         assert contents.faults == {}
         return contents.routines

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon.app.commands.validate import TOOLS, examine
+from daemon.app.doctor.checks import judge
 from daemon.app.doctor.command import main
 from daemon.app.doctor.survey import survey
 from daemon.sandbox.call_groups import is_memory_counted
@@ -65,6 +66,31 @@ def test_a_policy_that_names_a_tool_of_ones_own_has_no_fault(home: Path) -> None
     (home / "policy.toml").write_text('version = 1\n[[rule]]\ntool = "nap"\neffect = "allow"\n')
     facts = survey(home / "config.toml", home / "state", home / "agentd.sock", {})
     assert facts.policy_faults == ()
+
+
+def test_doctor_names_each_missing_key_and_a_folder_that_agents_cannot_work_in(home: Path) -> None:
+    (home / "a-file").write_text("")
+    (home / "config.toml").write_text(
+        'workspace = "a-file"\n[search]\nkind = "tavily"\napi_key_env = "SEARCH_KEY"\n'
+        '[mcp.calendar]\nurl = "http://127.0.0.1:9/mcp"\napi_key_env = "CALENDAR_KEY"\n'
+        '[memory]\nembedder = "openai_compatible"\nmodel = "e"\n'
+        'base_url = "http://127.0.0.1:9"\napi_key_env = "MEMORY_KEY"\n'
+    )
+    config, state = home / "config.toml", home / "state"
+    facts = survey(config, state, home / "agentd.sock", {})
+    assert facts.config_faults == ()
+    rows = {row.name: row for row in judge(facts)}
+    assert {rows[name].state for name in ("search", "mcp.calendar", "memory", "workspace")} == {
+        "fail"
+    }
+    assert "search.api_key_env" in rows["search"].fix
+    assert "mcp.calendar.api_key_env" in rows["mcp.calendar"].fix
+    assert "memory.api_key_env" in rows["memory"].fix
+    assert "a-file is no folder" in rows["workspace"].fix
+    (home / "a-file").unlink()
+    env = {"SEARCH_KEY": "s" * 20, "CALENDAR_KEY": "c" * 20, "MEMORY_KEY": "m" * 20}
+    rows = {row.name: row for row in judge(survey(config, state, home / "agentd.sock", env))}
+    assert rows.keys().isdisjoint({"search", "mcp.calendar", "memory", "workspace"})
 
 
 def test_a_survey_reads_definitions_despite_faults(home: Path) -> None:
