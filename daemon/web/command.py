@@ -65,6 +65,9 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
             call.print_json({"url": url})
         else:
             call.out.write_line(f"Open {url}")
+
+    def write_another_link() -> None:
+        write_link()
         call.out.stream.flush()
 
     write_link()
@@ -72,7 +75,7 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
         text = "The link is good for one browser, and the page for as long as this runs."
         call.err.write_line(call.err.paint(text, DIM))
         if sys.stdin is not None and is_terminal_in_front(sys.stdin.fileno()):
-            watch_lines(sys.stdin.fileno(), write_link)
+            watch_lines(sys.stdin.fileno(), write_another_link)
             text = "Enter prints a new link, Ctrl-C ends the page."
             call.err.write_line(call.err.paint(text, DIM))
         if "SSH_CONNECTION" in os.environ:
@@ -80,6 +83,7 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
                 "Your browser is on another machine: type there, and open the link when it runs"
             )
             call.err.write_line(f"  {tunnel_command(port, os.environ)}")
+    call.out.stream.flush()  # last: whoever has read the link may end the page
     await server.serve()
 
 
