@@ -148,7 +148,7 @@ complete -c agentctl -n '__fish_seen_subcommand_from memory' -l json
 complete -c agentctl -n __fish_use_subcommand -a new -d 'write a routine: new NAME "weekdays at 9am", without a daemon too'
 complete -c agentctl -n '__fish_seen_subcommand_from new' -l json
 complete -c agentctl -n __fish_use_subcommand -a edit -d 'change a routine'\''s file in your editor; it counts once nothing is wrong'
-complete -c agentctl -n __fish_use_subcommand -a top -d 'what runs, waits and is next, live; q quits'
+complete -c agentctl -n __fish_use_subcommand -a top -d 'what runs, waits and is next, live; q quits (extra top)'
 complete -c agentctl -n __fish_use_subcommand -a ui -d 'a page to look at, in a browser of this machine'
 complete -c agentctl -n '__fish_seen_subcommand_from ui' -l port
 complete -c agentctl -n __fish_use_subcommand -a mcp -d 'tools of MCP servers, and what changed; serve: be one for coding agents'

@@ -37,6 +37,7 @@ from daemon.errors import (
     Refused,
     StateBusy,
     StateLost,
+    UnclearArgument,
 )
 
 if TYPE_CHECKING:
@@ -57,14 +58,15 @@ EXIT_CODES: tuple[tuple[type[DaemonError], int], ...] = (
     (StateLost, EX_TEMPFAIL),
     (DatabaseAway, EX_TEMPFAIL),
     (NotFound, 4),
+    (UnclearArgument, 2),
     (Refused, 5),
     (DaemonError, 1),
 )
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> int:
-    """Run `agentd` and return its exit code. `program` is what usage and examples call it: agentctl
-    becomes agentd for verbs that work without a daemon.
+    """Run `agentd` and return its exit code. `program` is what usage, examples and errors call it:
+    agentctl becomes agentd for verbs that work without a daemon.
     """
     # None where the caller has closed them (`agentd >&-`)
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
@@ -73,18 +75,19 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> 
     try:
         return int(options.verb(options))
     except DaemonError as error:
-        return _print_error(error)
+        return _print_error(error, program)
     except ExceptionGroup as group:  # a task group wraps what it could not do
         errors, bugs = group.split(DaemonError)
         if errors is None or bugs is not None:
             raise
-        return _print_error(_first_error(errors))
+        return _print_error(_first_error(errors), program)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("daemon"):
             raise
         command = "pip install -c constraints.txt -e ."
         sys.stderr.write(
-            f"agentd: the package {error.name} is not installed; install agentd again: {command}\n"
+            f"{program}: the package {error.name} is not installed; install agentd again: "
+            f"{command}\n"
         )
         return 1
     except BrokenPipeError:
@@ -94,7 +97,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> 
         # A daemon checks its folders at its start: what comes later belongs in the log as it is.
         if error.filename is None or options.verb in (serve, worker):
             raise
-        return _print_error(_unusable(error, _state_folder(options)))
+        return _print_error(_unusable(error, _state_folder(options)), program)
     except KeyboardInterrupt:
         return 130
 
@@ -1051,10 +1054,10 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_error(error: DaemonError) -> int:
+def _print_error(error: DaemonError, program: str) -> int:
     from daemon.cli.render import stderr_stream
 
-    stderr_stream().write_prose(f"agentd: {error}")
+    stderr_stream().write_prose(f"{program}: {error}")
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 

@@ -429,7 +429,9 @@ VERBS = {
         ROUTINE,
         has_json=False,
     ),
-    "top": Verb("cli.top:top", "what runs, waits and is next, live; q quits", has_json=False),
+    "top": Verb(
+        "cli.top:top", "what runs, waits and is next, live; q quits (extra top)", has_json=False
+    ),
     "ui": Verb(
         "web.command:serve",
         "a page to look at, in a browser of this machine",

@@ -28,7 +28,7 @@ from daemon.definitions.routines.source import check_source, path_of_new
 from daemon.definitions.schedule import Schedule
 from daemon.definitions.schedule_text import Trigger, UnclearScheduleError, parse_schedule_text
 from daemon.definitions.words import did_you_mean, display
-from daemon.errors import ConfigError, Refused
+from daemon.errors import ConfigError, Refused, UnclearArgument
 from daemon.runs.approvals.expected import describe_approvals
 from daemon.scheduler.routine_rules import routine_rules
 from daemon.scheduler.routine_times import schedule_of
@@ -209,14 +209,14 @@ def compose(
 def _read_schedule(options: NewRoutineOptions, zone: ZoneInfo, now: datetime) -> Trigger | None:
     """Return the [trigger] that the words of the schedule mean; None to use that of the recipe.
 
-    Raises Refused for words that are not clear.
+    Raises UnclearArgument for words that are not clear.
     """
     if not options.schedule.strip() and options.recipe is not None:
         return None
     try:
         return parse_schedule_text(options.schedule, zone, now=now)
     except UnclearScheduleError as error:
-        raise Refused(str(error)) from None
+        raise UnclearArgument(str(error)) from None
 
 
 def _asks_for_mail(prompt: str) -> bool:
