@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.app.setup import FIRST_START_VARIABLE
 from daemon.app.setup.questions import EndOfInput, Interrupted, read_line, say
 from daemon.app.setup.vendors import VENDORS, find_keys
 
@@ -149,7 +150,8 @@ def offer_setup(config: Path, state: Path, env: Mapping[str, str]) -> bool:
     try:
         command = [sys.executable, "-m", "daemon.app.main", "setup"]
         command += ["--config", str(config), "--state", str(state)]
-        code = subprocess.run(command, check=False).returncode
+        setup_env = {**env, FIRST_START_VARIABLE: "1"}
+        code = subprocess.run(command, check=False, env=setup_env).returncode
     finally:
         signal.signal(signal.SIGINT, earlier_handler)
     if code == INTERRUPTED:

@@ -266,6 +266,9 @@ def _add_setup_verbs(verbs: VerbParsers) -> None:
     setup_parser.add_argument(
         "--json", action="store_true", help="print what was written; all else goes to stderr"
     )
+    setup_parser.add_argument(
+        "--socket", type=Path, metavar="FILE", help="the control socket, where it is elsewhere"
+    )
     add_location_options(setup_parser, of_verb=True)
     setup_parser.set_defaults(verb=setup)
     target_parser = verbs.add_parser("target", help="send a test message to a target of reports")
@@ -435,11 +438,11 @@ def _socket_path(options: CommandLine) -> Path:
 def _sockets_of_daemons(options: CommandLine) -> list[Path]:
     """Return the paths at which a daemon may listen already, in the order in which to look.
 
-    Without `--state` these are those of `agentctl`, too: a daemon that systemd started listens
-    elsewhere than one that would be started from this shell.
+    Without `--state`, or if a variable names one, these are those of `agentctl`, too: a daemon that
+    systemd started listens elsewhere than one that would be started from this shell.
     """
     paths = [_socket_path(options)]
-    if not options.state:
+    if not options.state or os.environ.get("AGENTD_SOCKET"):
         paths += socket_paths(None, os.environ, user_home(), uid=os.getuid())
     return list(dict.fromkeys(paths))
 

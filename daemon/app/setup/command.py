@@ -22,6 +22,7 @@ from typing import Any
 
 from daemon.app.commands.init import describe, init
 from daemon.app.commands.target import send_test_message
+from daemon.app.setup import FIRST_START_VARIABLE
 from daemon.app.setup.config_file import (
     check_secret,
     check_table,
@@ -41,9 +42,9 @@ from daemon.app.setup.models import (
     try_model,
 )
 from daemon.app.setup.questions import Interrupted, MissingAnswerError, Questions, say
+from daemon.app.setup.running_daemon import take_up
 from daemon.app.setup.targets import TARGET_KINDS, check_answer, make_address
 from daemon.app.setup.vendors import VENDORS, Vendor, find_keys, find_servers
-from daemon.cli.client import ApiError, Client, Unreachable
 from daemon.cli.render import sanitize
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
@@ -72,6 +73,8 @@ class ConfigEditor:
     state: Path
     sockets: Sequence[Path]
     """Where a daemon may listen."""
+    is_socket_named: bool
+    """Whether a person named the one socket."""
     env: Mapping[str, str]
 
     def load(self) -> Config:
@@ -129,20 +132,10 @@ class ConfigEditor:
                     write_secret(path, old_secret.strip())
             raise Refused(f"{self.file} was not changed: {error}") from None
 
-    def tell_daemon(self) -> str:
-        """Return what becomes of the new config: a daemon takes it up, or is to be started."""
-        configs = []
-        for socket in self.sockets:
-            try:
-                client = Client(os.fspath(socket))
-                configs.append(client.request("GET", "/v1/status")["config"])
-            except (Unreachable, ApiError, OSError):
-                continue
-        if any(Path(config).resolve() == self.file.resolve() for config in configs):
-            return "the daemon that runs here takes it up by itself within seconds"
-        if configs:
-            return f"the daemon that runs here uses {configs[0]}, not this file"
-        return f"start the daemon: agentd --config {self.file}"
+    def tell_daemon(self) -> None:
+        """Have a daemon that runs here take up what was written, and say what came of it."""
+        if not self.env.get(FIRST_START_VARIABLE):  # it is about to start, and reads it then
+            say(sanitize(take_up(self.file, self.sockets, is_named=self.is_socket_named)))
 
 
 def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Sequence[Path]) -> int:
@@ -150,22 +143,32 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Seque
     # its answers are for a person, or JSON: what a provider logs does not stand between them
     configure(level="error", console=False, file=None, secrets=Secrets())
     questions = Questions(assume_yes=options.yes)
-    editor = ConfigEditor(file=file, state=state, sockets=sockets, env=os.environ)
+    editor = ConfigEditor(
+        file=file,
+        state=state,
+        sockets=[options.socket] if options.socket else sockets,
+        is_socket_named=bool(options.socket),
+        env=os.environ,
+    )
     steps_done: list[str] = []
     results: dict[str, Any] = {"config": os.fspath(file)}
     try:
         with redirect_stdout(sys.stderr) if options.json else nullcontext():
-            _run_steps(options, questions, editor, steps_done, results)
+            try:
+                _run_steps(options, questions, editor, steps_done, results)
+            finally:
+                if steps_done:
+                    editor.tell_daemon()
     except Interrupted:
         say(f"\nstopped: {_describe_progress(steps_done)}")
         return _INTERRUPTED
     except (MissingAnswerError, UnusableAnswerError) as error:
-        sys.stderr.write(f"agentd setup: {error}; {_describe_progress(steps_done)}\n")
+        progress = _describe_progress(steps_done)
+        sys.stderr.write(f"{options.program} setup: {sanitize(str(error))}; {progress}\n")
         return _USAGE_ERROR
     except (ProviderError, DeliveryFailed) as error:
-        sys.stderr.write(
-            f"agentd setup: {sanitize(str(error))}; {_describe_progress(steps_done)}\n"
-        )
+        progress = _describe_progress(steps_done)
+        sys.stderr.write(f"{options.program} setup: {sanitize(str(error))}; {progress}\n")
         return _NOT_SUCCEEDED
     if options.json:
         sys.stdout.write(f"{json.dumps(results, ensure_ascii=False)}\n")
@@ -206,6 +209,7 @@ def _run_steps(
         wants_routine = questions.confirm("Write a first routine of your own now?")
     if wants_routine:
         results["routine"] = write_routine(options, questions, editor, target=target)
+        steps_done.append("the routine")
 
 
 def set_up_model(
@@ -260,7 +264,6 @@ def set_up_model(
     if in_force != vendor.name:
         overlay = editor.state / OVERLAY
         say(f'An agent has set provider = "{in_force}" in {overlay}, which goes before the config.')
-    say(f"Next: {editor.tell_daemon()}")
     test = {"answer": answer, "tokens": response.usage.total, "usd": cost}
     return {"name": vendor.name, **table, "test": test}
 
@@ -340,7 +343,6 @@ def set_up_target(
     )
     say(f"{editor.file} has [targets.{name}]; its address is in {file} beside it (mode 0600).")
     say(f'A routine sends its reports there by [[deliver]] with to = "{name}".')
-    say(f"Next: {editor.tell_daemon()}")
     return {"name": name, "kind": target_kind.kind, "url_file": file, "test": receipt}
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.app.setup.running_daemon import IN_FORCE
 from daemon.app.setup.vendors import Vendor, find_servers
 from daemon.definitions.config.loading import load_config
 from daemon.testing import TestApp
@@ -60,8 +61,33 @@ async def test_setup_finds_a_daemon_that_was_started_without_the_runtime_folder_
             *("--provider", "claude", "--base-url", vendor.url),
             *("--model", "claude-haiku-4-5", "--key-file", "key"),
         )
+        assert app.daemon.settings.config.provider == "claude", "before setup has ended"
     assert result.code == 0, result.err
-    assert "Next: the daemon that runs here takes it up by itself within seconds" in result.out
+    assert result.out.splitlines()[-1] == IN_FORCE
+
+
+async def test_a_daemon_that_refuses_the_reload_is_quoted_and_what_takes_a_restart_is_named(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    app = TestApp(home.folder)
+    app.state = home.state
+    flags = ("--target", "webhook", "--to", "http://127.0.0.1:9/hook", "--no-test")
+    async with app, app.serve_api():
+        policy = (home.folder / "policy.toml").read_text()
+        home.write("policy.toml", "version = 3\n")
+        result = await setup(home, *flags)
+        assert (result.code, result.err) == (0, "")
+        last_line = result.out.splitlines()[-1]
+        assert "did not take it up, and goes on with what it has read before" in last_line
+        assert "policy.toml" in last_line and last_line.endswith("agentctl reload")
+        home.write("policy.toml", policy)
+        config = (home.folder / "config.toml").read_text()
+        home.write("config.toml", f"{config}\n[memory]\nmirror = true\n")
+        result = await setup(home, *flags, "--target-name", "other")
+    assert result.out.splitlines()[-1].startswith(
+        f"{IN_FORCE} Restart agentd for this to count: memory"
+    )
 
 
 async def test_a_model_is_set_up_by_flags_alone(site: Home) -> None:
