@@ -261,6 +261,11 @@ def _add_setup_verbs(verbs: VerbParsers) -> None:
         "--replace", action="store_true", help="overwrite a provider or target of the same name"
     )
     setup_parser.add_argument(
+        "--keep-default",
+        action="store_true",
+        help="add the provider, and leave which one answers as it is",
+    )
+    setup_parser.add_argument(
         "--yes", action="store_true", help="ask nothing: take what is found first"
     )
     setup_parser.add_argument(

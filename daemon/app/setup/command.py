@@ -15,13 +15,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from daemon.app.commands.init import describe, init
-from daemon.app.commands.target import send_test_message
+from daemon.app.commands.target import AddressParts, send_test_message
 from daemon.app.setup import FIRST_START_VARIABLE
 from daemon.app.setup.config_file import (
     check_secret,
@@ -43,7 +43,7 @@ from daemon.app.setup.models import (
 )
 from daemon.app.setup.questions import Interrupted, MissingAnswerError, Questions, say
 from daemon.app.setup.running_daemon import take_up
-from daemon.app.setup.targets import TARGET_KINDS, check_answer, make_address
+from daemon.app.setup.targets import TARGET_KINDS, TargetKind, check_answer, make_address
 from daemon.app.setup.vendors import VENDORS, Vendor, find_keys, find_servers
 from daemon.cli.render import sanitize
 from daemon.definitions.config.config import Config
@@ -56,8 +56,9 @@ from daemon.telemetry.redaction import Secrets
 
 _NOT_SUCCEEDED, _USAGE_ERROR = 1, 2
 _INTERRUPTED = 130
-# Of a long list of models so many are shown.
+# Of a long list of models so many are shown, and so many in one sentence.
 _MAX_SHOWN = 40
+_MAX_NAMES_IN_ERROR = 8
 
 
 class UnusableAnswerError(DaemonError):
@@ -237,7 +238,7 @@ def set_up_model(
     proposals = propose(models, price_function(vendor.kind, vendor.name, base_url))
     if not names and vendor.name == "ollama" and not options.model:
         raise Refused("Ollama has no models yet; get one, and try again: ollama pull qwen3:8b")
-    model = _choose_model(options, questions, vendor, names, proposals)
+    model = _choose_model(options, questions, vendor, names, proposals, has_key=bool(key))
 
     say(f"Asking {model} one question …")
     response = try_model(vendor.kind, vendor.name, base_url, key, model)
@@ -256,12 +257,17 @@ def set_up_model(
     if key:
         table["api_key_file"] = f"{vendor.name}.key"
         secrets[table["api_key_file"]] = key
-    editor.write_table("providers", vendor.name, table, secrets, default=True, replace=replace)
-    say(f'{editor.file} has [providers.{vendor.name}] and provider = "{vendor.name}".')
+    is_default = not options.keep_default
+    editor.write_table(
+        "providers", vendor.name, table, secrets, default=is_default, replace=replace
+    )
+    provider = vendor.name if is_default else config.provider
+    stays = "" if is_default else ", as before"
+    say(f'{editor.file} has [providers.{vendor.name}] and provider = "{provider}"{stays}.')
     for name in secrets:
         say(f"The key is in {editor.file.parent / name} (mode 0600), and nowhere else.")
     in_force = load_config(editor.file, editor.state / OVERLAY).provider
-    if in_force != vendor.name:
+    if in_force != provider:
         overlay = editor.state / OVERLAY
         say(f'An agent has set provider = "{in_force}" in {overlay}, which goes before the config.')
     test = {"answer": answer, "tokens": response.usage.total, "usd": cost}
@@ -322,7 +328,11 @@ def set_up_target(
         table = TargetConfig.model_validate({"kind": target_kind.kind, "url": url})
         targets = {**config.targets, name: table}
         result = send_test_message(
-            config.model_copy(update={"targets": targets}), name, state=editor.state, env=editor.env
+            config.model_copy(update={"targets": targets}),
+            name,
+            state=editor.state,
+            env=editor.env,
+            address=_address_parts(answers, target_kind, with_flags=not questions.is_interactive),
         )
         if not result.error:
             say(result.text)
@@ -332,7 +342,11 @@ def set_up_target(
             if not questions.confirm("Write the target all the same?"):
                 raise Interrupted
         else:
-            raise DeliveryFailed(f"{' '.join(result.text.split())} (--no-test writes it untested)")
+            reason = " ".join(f"{result.error}; {result.advice}".split())
+            raise DeliveryFailed(
+                f"{name} ({result.kind}) took no test message: {reason}; --no-test writes it "
+                "untested"
+            )
     file = f"{name}.url"
     editor.write_table(
         "targets",
@@ -344,6 +358,34 @@ def set_up_target(
     say(f"{editor.file} has [targets.{name}]; its address is in {file} beside it (mode 0600).")
     say(f'A routine sends its reports there by [[deliver]] with to = "{name}".')
     return {"name": name, "kind": target_kind.kind, "url_file": file, "test": receipt}
+
+
+def _address_parts(
+    answers: Mapping[str, str], target_kind: TargetKind, *, with_flags: bool
+) -> AddressParts:
+    """Return what a person has said of a target's address, as flags or as answers."""
+
+    def name_part(flag: str, words: str) -> str:
+        return flag if with_flags else words
+
+    if target_kind.kind != "mail":  # whose address may be a secret, and is not shown
+        to = name_part("--to", "the address that you gave")
+        secret = " and the token" if target_kind.hidden_question else ""
+        return replace(AddressParts.written_in(""), whole=to + secret, server=to, host=to)
+    to = name_part(f"--to {answers['to']}", answers["to"])
+    address = answers.get("server") or target_kind.server
+    server = name_part(f"--smtp {address}", f"the mail server, {address}")
+    user = answers.get("user", "")
+    account = name_part(f"--user {user}", f"the account, {user},")
+    return AddressParts(
+        whole=server,
+        server=server,
+        host=server,
+        account=f"{account} and its password",
+        mailboxes=f"{to}, and {account}" if user else to,
+        encryption=f"{server}: port 465 begins encrypted, any other has to offer STARTTLS; a "
+        "server that has neither, and wants no password, is of the kind relay",
+    )
 
 
 def write_routine(
@@ -475,10 +517,12 @@ def _choose_model(
     vendor: Vendor,
     names: list[str],
     proposals: list[PricedModel],
+    *,
+    has_key: bool,
 ) -> str:
     """Return a model that the vendor lists: of a flag, of the proposals, or another one."""
     if options.model:
-        if problem := _explain_unlisted(options.model, vendor, names):
+        if problem := _explain_unlisted(options.model, vendor, names, has_key=has_key):
             raise UnusableAnswerError(f"--model: {problem}")
         return str(options.model)
     if questions.is_interactive:
@@ -489,9 +533,10 @@ def _choose_model(
                 f"(A report as the shipped daily-report: about {REPORT_USAGE.input:,} tokens read, "
                 f"{REPORT_USAGE.output:,} written.)"
             )
-    count = f", or another of the {len(names):,} that {vendor.title} lists (? shows them)"
     default = proposals[0].name if proposals else ""
-    question = f"Which one? A number{count if names else ''}" if proposals else "Which model?"
+    question = "Which one? A number" if proposals else "Which model?"
+    if proposals and len(names) > len(proposals):
+        question += f", or another of the {len(names):,} that {vendor.title} lists (? shows them)"
     while True:
         answer = questions.ask(
             f"{question}; Enter for 1:" if default else question,
@@ -505,16 +550,23 @@ def _choose_model(
             continue
         if answer.isdecimal() and 0 < int(answer[:9]) <= len(proposals):
             return proposals[int(answer) - 1].name
-        problem = _explain_unlisted(answer, vendor, names)
+        problem = _explain_unlisted(answer, vendor, names, has_key=has_key)
         if not problem:
             return answer
         say(problem)
 
 
-def _explain_unlisted(model: str, vendor: Vendor, names: list[str]) -> str:
+def _explain_unlisted(model: str, vendor: Vendor, names: list[str], *, has_key: bool) -> str:
     """Return what is wrong with the name of a model; empty if its vendor has it or lists none."""
     if not names or model in names or f"{model}:latest" in names:
         return ""
     similar_names = get_close_matches(model, names[:5000], 3)
-    hint = f"; did you mean {' or '.join(similar_names)}?" if similar_names else ""
-    return f"{vendor.title} lists no model {model!r} for this key{hint}"
+    if similar_names:
+        hint = f"did you mean {' or '.join(similar_names)}?"
+    else:
+        shown_names = names[:_MAX_NAMES_IN_ERROR]
+        hint = f"it lists {', '.join(shown_names)}"
+        if len(names) > len(shown_names):
+            hint += f" and {len(names) - len(shown_names):,} more"
+    key_text = " for this key" if has_key else ""
+    return f"{vendor.title} lists no model {model!r}{key_text}; {hint}"

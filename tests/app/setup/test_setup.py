@@ -150,6 +150,7 @@ async def test_setup_prints_what_it_wrote_as_json_and_all_else_to_stderr(site: H
         "routine": {"name": "backups", "when": "weekdays at 9am"},
     }
     assert "It says: I am ready." in result.err
+    assert result.err.count("Next: ") == 1, "however many steps were taken"
     assert KEY not in result.out + result.err
     assert "hook-of-ada" not in result.out
     key_result = await setup(site, "--json", "--provider", "claude", "--key-file", "none")
@@ -257,6 +258,31 @@ async def test_a_model_that_the_vendor_does_not_list_is_refused(site: Home) -> N
         result.err
     )
     assert model_result.code == 2 and "\x1b" not in model_result.err
+
+
+async def test_an_unlisted_model_is_answered_with_those_there_are_and_no_word_of_a_key(
+    site: Home,
+) -> None:
+    async with FakeVendor([]) as vendor:
+        vendor.models = [{"id": f"qwen-{number}"} for number in range(20)]
+        flags = ("--provider", "mine", "--base-url", f"{vendor.url}/v1")
+        result = await setup(site, *flags, "--model", "zzz")
+    assert result.code == 2
+    assert "mine lists no model 'zzz'; it lists qwen-0, qwen-1, " in result.err
+    assert " and 12 more; nothing was changed" in result.err
+
+
+async def test_a_provider_may_be_added_beside_the_one_that_answers(site: Home) -> None:
+    async with FakeVendor(["ready", "ready"]) as vendor:
+        vendor.models = [{"id": "a"}]
+        url = f"{vendor.url}/v1"
+        first = await setup(site, "--provider", "one", "--base-url", url, "--yes")
+        flags = ("--provider", "two", "--base-url", url, "--yes", "--keep-default")
+        second = await setup(site, *flags)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert '[providers.two] and provider = "one", as before.' in second.out
+    config = load_config(site.folder / "config.toml")
+    assert (config.provider, set(config.providers)) == ("one", {"one", "two"})
 
 
 @pytest.mark.parametrize("count", [20_000, 100_000])
@@ -380,7 +406,7 @@ async def begin(screen: Terminal) -> None:
 
 async def test_questions_at_a_terminal_lead_to_a_model(site: Home) -> None:
     async with FakeVendor(["I am ready."]) as vendor:
-        vendor.models = MODELS
+        vendor.models = [*MODELS, {"id": "claude-embed-1"}]
         flags = ("setup", "--base-url", vendor.url, *site.places)
         async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
             await begin(screen)
@@ -389,7 +415,7 @@ async def test_questions_at_a_terminal_lead_to_a_model(site: Home) -> None:
             screen.type("claude\n")
             await screen.shows("The key of Anthropic (it stays unseen):")
             screen.type(f"{KEY}\n")
-            await screen.shows("of the 2 that Anthropic lists")
+            await screen.shows("of the 3 that Anthropic lists")
             screen.type("?\n")
             await screen.shows("claude-haiku-4-5")
             screen.type("claude-haiku\n")
