@@ -7,12 +7,12 @@ question by Ctrl-C leaves the config as it was when the step began.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
@@ -41,16 +41,21 @@ from daemon.app.setup.models import (
     propose,
     try_model,
 )
+from daemon.app.setup.provider_choice import (
+    NoModelWantedError,
+    UnusableAnswerError,
+    choose_provider,
+)
 from daemon.app.setup.questions import Interrupted, MissingAnswerError, Questions, say
 from daemon.app.setup.running_daemon import take_up
 from daemon.app.setup.targets import TARGET_KINDS, TargetKind, check_answer, make_address
-from daemon.app.setup.vendors import VENDORS, Vendor, find_keys, find_servers
+from daemon.app.setup.vendors import VENDORS, Vendor
 from daemon.cli.render import sanitize
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS, TargetConfig
 from daemon.definitions.paths import OVERLAY
-from daemon.errors import ConfigError, DaemonError, DeliveryFailed, ProviderError, Refused
+from daemon.errors import ConfigError, DeliveryFailed, ProviderError, Refused
 from daemon.telemetry.log import configure
 from daemon.telemetry.redaction import Secrets
 
@@ -59,10 +64,6 @@ _INTERRUPTED = 130
 # Of a long list of models so many are shown, and so many in one sentence.
 _MAX_SHOWN = 40
 _MAX_NAMES_IN_ERROR = 8
-
-
-class UnusableAnswerError(DaemonError):
-    """A flag has a value that cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +93,11 @@ class ConfigEditor:
         """Raise Refused if the config has a table of this name already and not `replace`."""
         has_file = self.file.exists()
         check_table(self.file, kind, name, replace=replace, has_file=has_file)
+
+    def read_table(self, kind: str, name: str) -> dict[str, Any]:
+        """Return a table of the config as it is written there."""
+        table: dict[str, Any] = tomllib.loads(self.file.read_text("utf-8"))[kind][name]
+        return table
 
     def write_table(
         self,
@@ -160,6 +166,9 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Seque
             finally:
                 if steps_done:
                     editor.tell_daemon()
+    except NoModelWantedError:
+        say("No model was set up: reports are the gathered facts, laid out.")
+        say("`agentctl setup` sets one up at any time.")
     except Interrupted:
         say(f"\nstopped: {_describe_progress(steps_done)}")
         return _INTERRUPTED
@@ -222,15 +231,22 @@ def set_up_model(
     is not known).
     """
     config = editor.load()
-    vendor = _choose_vendor(options, questions, editor.env)
+    choice = choose_provider(options, questions, config, editor.env)
+    vendor = choice.vendor
     base_url = options.base_url or vendor.base_url
     replace = options.replace
+    if choice.is_configured and questions.is_interactive:
+        replace = True  # only the model of its table may become another one
     if vendor.name in config.providers and not replace:
         question = f"{editor.file} has a [providers.{vendor.name}] already. Replace it?"
         if questions.is_interactive:
             replace = questions.confirm(question)
         editor.check_table("providers", vendor.name, replace=replace)
-    key = _read_key(options, questions, vendor, editor.env)
+    if choice.is_configured:
+        secret = config.secret(vendor.name, editor.env)
+        key = secret.get_secret_value() if secret else None
+    else:
+        key = _read_key(options, questions, vendor, editor.env, may_have_key=choice.may_have_key)
 
     say(f"Asking {vendor.title} for its models …")
     models = list_models(vendor.kind, vendor.name, base_url, key)
@@ -248,13 +264,19 @@ def set_up_model(
     say(f"It says: {sanitize(answer)}  ({response.usage.total} tokens{cost_text})")
 
     table: dict[str, Any] = {"kind": vendor.kind, "model": model}
-    if base_url:
+    secrets: dict[str, str] = {}
+    if choice.is_configured:
+        table = {**editor.read_table("providers", vendor.name), "model": model}
+        if any(table.get("price", {}).values()) and model != config.providers[vendor.name].model:
+            say(
+                f"The price in [providers.{vendor.name}] stays: look whether it is that of {model}."
+            )
+    elif base_url:
         table["base_url"] = base_url
-    if vendor.name in VENDORS and vendor.is_local:
+    if not choice.is_configured and vendor.name in VENDORS and vendor.is_local:
         # a cap in dollars demands that the price of each model is known
         table["price"] = {"input": 0, "output": 0}
-    secrets = {}
-    if key:
+    if key and not choice.is_configured:
         table["api_key_file"] = f"{vendor.name}.key"
         secrets[table["api_key_file"]] = key
     is_default = not options.keep_default
@@ -407,7 +429,8 @@ def write_routine(
         example='"Say what is wrong with this machine."',
     )
     editor.prepare()
-    command = [sys.executable, "-m", "daemon.app.main", "new", name, schedule]
+    main_module = f"daemon.app.main{'_for_agentctl' if options.program == 'agentctl' else ''}"
+    command = [sys.executable, "-m", main_module, "new", name, schedule]
     command += ["--prompt", prompt, "--config", os.fspath(editor.file)]
     if target:
         command += ["--to", f"file,{target}"]
@@ -417,69 +440,23 @@ def write_routine(
     return {"name": name, "when": schedule}
 
 
-def _choose_vendor(
-    options: argparse.Namespace, questions: Questions, env: Mapping[str, str]
-) -> Vendor:
-    """Return the vendor that a flag names, or that the person chooses of those that were found."""
-    name = options.provider
-    if name is None and not questions.is_interactive and not questions.assume_yes:
-        raise MissingAnswerError(
-            f"--provider is missing, and there is no terminal to ask at: one of "
-            f"{', '.join(VENDORS)}, or a name of your own with --base-url; or --yes for the first "
-            "that is found"
-        )
-    if name is None:
-        candidates = [(vendor.name, f"${vendor.key_variable} is set") for vendor in find_keys(env)]
-        servers = asyncio.run(find_servers())
-        for server, count in servers:
-            models = "1 model" if count == 1 else f"{count} models"
-            note = (
-                models if count or server.name != "ollama" else "no model yet: ollama pull qwen3:8b"
-            )
-            candidates.append((server.name, f"answers at {server.base_url}, {note}"))
-        if questions.assume_yes:
-            empty_servers = {server.name for server, count in servers if not count}
-            usable_names = [
-                candidate for candidate, _ in candidates if candidate not in empty_servers
-            ]
-            if not usable_names:
-                raise MissingAnswerError(
-                    "--provider is missing, and neither a key nor a server is here"
-                )
-            name = usable_names[0]
-        else:
-            say("Which model shall write the reports?")
-            candidate_names = {candidate for candidate, _ in candidates}
-            choices = candidates + [
-                (vendor.name, f"{vendor.title}, with a key of yours")
-                for vendor in VENDORS.values()
-                if vendor.name not in candidate_names and not vendor.is_local
-            ]
-            name = questions.choose("A number or a name; Enter for 1:", choices, flag="--provider")
-    if options.base_url and not re.match(r"https?://[^\s/@]+", options.base_url):
-        raise UnusableAnswerError("--base-url is no address such as http://127.0.0.1:8080/v1")
-    if name in VENDORS:
-        return VENDORS[name]
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name == "offline":
-        raise UnusableAnswerError(f"--provider {name!r} is no name: use a-z, 0-9, - and _")
-    if not options.base_url:
-        similar_names = get_close_matches(name, VENDORS, 1)
-        hint = f"did you mean {similar_names[0]}? " if similar_names else ""
-        raise UnusableAnswerError(
-            f"--provider {name}: {hint}known are {', '.join(VENDORS)}; any other takes --base-url"
-        )
-    return Vendor(name=name, title=name, kind="open_source", base_url=options.base_url)
-
-
 def _read_key(
-    options: argparse.Namespace, questions: Questions, vendor: Vendor, env: Mapping[str, str]
+    options: argparse.Namespace,
+    questions: Questions,
+    vendor: Vendor,
+    env: Mapping[str, str],
+    *,
+    may_have_key: bool,
 ) -> str | None:
     """Return the key of a vendor: of a flag, of the environment, or typed unseen; None for none."""
     flags = "--key-file FILE or --key-stdin"
     if options.key_file or options.key_stdin:
         key = read_secret_option(options.key_file, "--key-file", "--key-stdin")
     elif not vendor.key_variable:
-        return None
+        question = "Its key, if it wants one (it stays unseen); Enter for none:"
+        key = questions.ask_secret(question, flag=flags, optional=True) if may_have_key else ""
+        if not key:
+            return None
     elif key := env.get(vendor.key_variable, "").strip():
         say(f"The key is that of ${vendor.key_variable}.")
     else:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from daemon.app.setup.provider_choice import choose_by_url
 from daemon.app.setup.running_daemon import IN_FORCE
 from daemon.app.setup.vendors import Vendor, find_servers
+from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.testing import TestApp
 from tests.acceptance.story import Home
@@ -401,7 +403,7 @@ async def test_a_new_installation_gets_the_shipped_files(tmp_path: Path) -> None
 
 async def begin(screen: Terminal) -> None:
     await screen.shows("Which model shall write the reports?")
-    await screen.shows("Enter for 1:")
+    await screen.shows("Enter for ")
 
 
 async def test_questions_at_a_terminal_lead_to_a_model(site: Home) -> None:
@@ -449,3 +451,106 @@ async def test_leaving_a_question_changes_nothing_and_says_so(
             assert await screen.end() == 130
             assert "Traceback" not in screen.text
     assert contents(site) == before
+
+
+async def test_at_the_menu_a_url_is_a_server_of_ones_own_and_a_name_of_the_config_keeps_its_address(
+    site: Home,
+) -> None:
+    async with FakeVendor(["One.", "Two."]) as vendor:
+        vendor.models = [{"id": "qwen3:8b"}]
+        flags = ("setup", *site.places)
+        async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+            await begin(screen)
+            screen.type("claud\n")
+            await screen.shows("There is no claud; did you mean claude?")
+            screen.type(f"{vendor.url}\n")  # without its path, as people copy it
+            await screen.shows("Its key, if it wants one (it stays unseen); Enter for none:")
+            screen.type(f"{KEY}\n")
+            await screen.shows("Which one? A number; Enter for 1:")
+            screen.type("\n")
+            await screen.shows("It says: One.")
+            await screen.shows("by mail, chat or phone, too? [y/N]")
+            screen.type("\x03")
+            await screen.end()
+        config = load_config(site.folder / "config.toml")
+        assert (config.provider, config.providers["local"].base_url) == (
+            "local",
+            f"{vendor.url}/v1",
+        )
+        vendor.models.append({"id": "qwen4:8b"})
+        async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+            await screen.shows("1  local ")
+            await screen.shows("in config.toml: qwen3:8b at 127.0.0.1")
+            await screen.shows("local2 ")
+            await screen.shows("another server that speaks the OpenAI API")
+            await screen.shows("Enter for 1:")
+            screen.type("\n")
+            await screen.shows("Which one?")
+            screen.type("qwen4:8b\n")
+            await screen.shows("It says: Two.")
+            await screen.shows("[y/N]")
+            screen.type("\x03")
+            await screen.end()
+    provider = load_config(site.folder / "config.toml").providers["local"]
+    assert (provider.model, provider.base_url) == ("qwen4:8b", f"{vendor.url}/v1")
+    assert provider.api_key_file == "local.key"
+
+
+async def test_at_the_menu_an_own_name_asks_for_the_url_and_a_known_one_needs_none(
+    site: Home,
+) -> None:
+    before = contents(site)
+    flags = ("setup", *site.places)
+    async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+        await begin(screen)
+        screen.type("local\n")
+        await screen.shows("Its URL, such as http://127.0.0.1:8080/v1:")
+        screen.type("nothing\n")
+        await screen.shows("'nothing' is no URL")
+        screen.type("http://127.0.0.1:1/v1\n")
+        await screen.shows("Enter for none:")
+        screen.type("\n")
+        await screen.shows("nothing was changed")
+        assert await screen.end() == 1
+    assert contents(site) == before
+
+
+async def test_q_at_the_menu_goes_on_without_a_model(site: Home) -> None:
+    before = contents(site)
+    async with terminal("setup", *site.places, env=site.env, cwd=site.folder) as screen:
+        await begin(screen)
+        screen.type("q\n")
+        await screen.shows("No model was set up")
+        assert await screen.end() == 0
+    assert contents(site) == before
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "base_url"),
+    [
+        ("http://127.0.0.1:8123", "local", "http://127.0.0.1:8123/v1"),
+        ("http://localhost:8123/v1/", "local", "http://localhost:8123/v1"),
+        ("https://api.acme.com/v1", "acme", "https://api.acme.com/v1"),
+        ("http://127.0.0.1:11434/v1", "ollama", "http://127.0.0.1:11434/v1"),
+        ("https://api.mistral.ai/v1", "mistral", "https://api.mistral.ai/v1"),
+        ("https://eu.mistral.ai/v1", "mistral2", "https://eu.mistral.ai/v1"),
+    ],
+)
+def test_a_pasted_url_is_a_vendor_that_is_known_or_gets_a_name(
+    url: str, name: str, base_url: str
+) -> None:
+    vendor = choose_by_url(url, Config(), {}).vendor
+    assert (vendor.name, vendor.base_url) == (name, base_url)
+
+
+async def test_a_model_of_a_configured_server_is_replaced_without_its_address(site: Home) -> None:
+    async with FakeVendor(["one", "two"]) as vendor:
+        vendor.models = [{"id": "a"}, {"id": "b"}]
+        url = f"{vendor.url}/v1"
+        await setup(site, "--provider", "mine", "--base-url", url, "--model", "a")
+        result = await setup(site, "--provider", "mine", "--model", "b")
+        assert result.code == 5 and "--replace overwrites it" in result.err
+        result = await setup(site, "--provider", "mine", "--model", "b", "--replace")
+    assert result.code == 0, result.err
+    provider = load_config(site.folder / "config.toml").providers["mine"]
+    assert (provider.model, provider.base_url) == ("b", url)
