@@ -28,8 +28,8 @@ from daemon.app.commands.validate import check_all, examine
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import ProviderConfig
+from daemon.definitions.routines.checks import reference_checks
 from daemon.definitions.routines.folder import load_folder
-from daemon.definitions.routines.rules import reference_checks
 from daemon.errors import Refused
 from tests.completions import scripts
 from tests.library import examples
@@ -188,7 +188,7 @@ def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     assert config.provider == "offline"
     tools = {"sysinfo", "file_list", "file_read", "git"}
     contents = load_folder(
-        shipped_folder() / "routines", rules=reference_checks(config.provider_names, tools)
+        shipped_folder() / "routines", checks=reference_checks(config.provider_names, tools)
     )
     assert tuple(sorted(contents.routines)) == ROUTINES
     assert not contents.faults

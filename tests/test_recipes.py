@@ -14,7 +14,7 @@ import pytest
 from daemon.app.commands.init import shipped_folder
 from daemon.app.commands.recipes import find_recipe, find_recipes, needed_lines
 from daemon.app.commands.validate import examine
-from daemon.definitions.routines.rules import TRIGGER_KEYS
+from daemon.definitions.routines.checks import TRIGGER_KEYS
 from daemon.errors import Refused
 from daemon.models import Run, Status, Taint
 from daemon.runs.approvals.expected import expected_approvals

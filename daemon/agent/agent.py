@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import structlog
 
 from daemon.agent.loop import LoopLimits, converse
-from daemon.agent.prompt import OmittedContext, Persona, PromptContext, join, render
+from daemon.agent.prompt import LeftOutContext, Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     AllowAll,
     Approver,
@@ -315,12 +315,14 @@ class Agent:
         facts: Sequence[Fact] = (),
         facts_boundary: str = "",
         taint: Taint = Taint.NONE,
+        source: Literal["check", "dedupe"] = "check",
     ) -> Reply:
         """Tell the model what is wrong with its reply, and return the next one.
 
-        It counts towards the same limits. `facts` and `taint` are as for `process_message`.
+        It counts towards the same limits. `facts` and `taint` are as for `process_message`;
+        `source` is the table of the routine by which the reply is wrong.
         """
-        self._add_message(text, facts, facts_boundary, taint, (), (), source="check")
+        self._add_message(text, facts, facts_boundary, taint, (), (), source=source)
         return await converse(self)
 
     async def chat(self, text: str, max_iterations: int | None = None) -> Json:
@@ -357,12 +359,12 @@ class Agent:
         `args`; `tool_finished` with `tool`, `ok` and `preview`; `failed_over` with `from`, `to` and
         `reason`.
         """
-        previous = self._events, self._is_streaming
+        outer_events = self._events, self._is_streaming
         self._events, self._is_streaming = _EventCallback(events), True
         try:
             return await self.process_message(text, about=about, media=media)
         finally:
-            self._events, self._is_streaming = previous
+            self._events, self._is_streaming = outer_events
 
     async def parse_message(
         self, sender: str, timestamp: datetime | str, content: str
@@ -398,7 +400,7 @@ class Agent:
         return render(context), list(functions)
 
     @property
-    def left_out(self) -> OmittedContext:
+    def left_out(self) -> LeftOutContext:
         """What the prompt of the next conversation does not show of earlier runs."""
         return self._context.left_out
 
@@ -539,9 +541,9 @@ class Agent:
         }
         if choice:
             body["route"] = choice
-        if earlier := self._options.earlier_messages:
+        if earlier_messages := self._options.earlier_messages:
             body["history"] = [
-                {"role": message.role, "content": message.content} for message in earlier
+                {"role": message.role, "content": message.content} for message in earlier_messages
             ]
         body |= {
             "functions": functions,
@@ -573,8 +575,9 @@ class Agent:
         identity = "\n\n".join(
             sections[name] for name in ("identity", "safety") if name in sections
         )
-        earlier = self._options.earlier_messages
-        choice, usage = await choose_skills(ask, text, earlier, catalogue, identity, self.language)
+        choice, usage = await choose_skills(
+            ask, text, self._options.earlier_messages, catalogue, identity, self.language
+        )
         return as_json(choice, usage)
 
     def _add_message(
@@ -586,7 +589,7 @@ class Agent:
         images: Sequence[Image],
         notes: Sequence[str],
         *,
-        source: Literal["goal", "check"] = "goal",
+        source: Literal["goal", "check", "dedupe"] = "goal",
     ) -> None:
         body: Json = {
             "text": text,

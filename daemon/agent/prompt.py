@@ -40,18 +40,18 @@ class Persona:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OmittedContext:
-    """What a prompt does not show of earlier runs, since strangers may have written it.
+class LeftOutContext:
+    """What a prompt leaves out of earlier runs, since strangers may have written it.
 
     A run that reads such words is tainted, and a person has to approve some of its calls.
     """
 
     memories: int = 0
-    """How many memories are not shown."""
+    """How many memories are left out."""
     previous_report: bool = False
-    """Whether the routine's own previous report is not shown."""
+    """Whether the routine's own previous report is left out."""
     reports: Sequence[str] = ()
-    """The routines whose reports are not shown (`context_from`)."""
+    """The routines whose reports are left out (`context_from`)."""
     tools: Sequence[str] = ()
     """The tools that the run may use freely only as long as it is not tainted."""
     is_denied: bool = False
@@ -99,7 +99,7 @@ class PromptContext:
     """What memory has on the message; None if memory was not asked yet."""
     taint: Taint = Taint.NONE
     """The taint of the memories and reports that the prompt shows."""
-    left_out: OmittedContext = OmittedContext()
+    left_out: LeftOutContext = LeftOutContext()
     boundary: str = ""
     """Stands in the marks around what tools bring; nobody outside this run knows it."""
     identity: str = ""
@@ -246,16 +246,16 @@ def _render_routine(context: PromptContext) -> str | None:
     return "\n".join(lines)
 
 
-def _render_other_report(other: OtherReport, context: PromptContext) -> str:
-    if other.at is None:
-        return context.say("report_missing", routine=other.routine)
-    time = context.format_time(other.at)
-    if other.routine in context.left_out.reports:
-        return context.say("report_left_out", routine=other.routine, when=time)
-    if not other.text:
-        return context.say("report_silent", routine=other.routine, when=time)
-    report = context.mark_if_tainted(other.text[:PREVIOUS_REPORT_CHARACTERS])
-    return context.say("report", routine=other.routine, when=time, report=report)
+def _render_other_report(report: OtherReport, context: PromptContext) -> str:
+    if report.at is None:
+        return context.say("report_missing", routine=report.routine)
+    time = context.format_time(report.at)
+    if report.routine in context.left_out.reports:
+        return context.say("report_left_out", routine=report.routine, when=time)
+    if not report.text:
+        return context.say("report_silent", routine=report.routine, when=time)
+    text = context.mark_if_tainted(report.text[:PREVIOUS_REPORT_CHARACTERS])
+    return context.say("report", routine=report.routine, when=time, report=text)
 
 
 def _render_own_sections(context: PromptContext) -> str | None:

@@ -375,13 +375,15 @@ class ToolCallRunner:
         if verdict.effect is Effect.ASK:
             return replace(plan, waits=True)
         if not verdict.allows:
-            forms = verdict.alternative
+            alternative = verdict.alternative
             denial = say(
                 "denied",
                 language,
                 rule=verdict.rule,
                 reason=verdict.reason,
-                allowed=say("allowed_forms", language, forms=forms) if forms else "",
+                allowed=say("alternative", language, alternative=alternative)
+                if alternative
+                else "",
             )
             return replace(plan, refusal=decision.note or denial)
         is_read_only = definition.read_only or self.policy.is_read_only(call.name, call.arguments)

@@ -73,13 +73,18 @@ class Administration(Protocol):
     async def reload(self) -> None:
         """Read config, policy and routines again. Raises ConfigError, and then changes nothing."""
 
+    async def take_up_changes(self) -> None:
+        """Read what has changed of config, policy and routines now, if anything has. With a fault
+        in it, what is in force stays.
+        """
+
     async def reload_by_request(self) -> ReloadView:
         """Reload, and return what changed, also what the daemon has just taken up by itself."""
 
     async def reload_if_valid(self) -> None:
         """Reload where a daemon serves; what is wrong with a definition is logged."""
 
-    def routine_rules(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
+    def routine_checks(self) -> Sequence[CrossFieldCheck[RoutineDefinition]]:
         """Return what a routine has to fit besides itself: the config and the tools in force."""
 
     def recipe_files(self) -> Mapping[str, Path]:

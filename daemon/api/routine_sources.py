@@ -80,8 +80,8 @@ async def put_source(
                 HTTPStatus.PRECONDITION_REQUIRED,
             )
         routines = FolderContents(dict(api.engine.routines), dict(api.engine.faults))
-        rules = api.administration.routine_rules()
-        await asyncio.to_thread(check_source, content, path, rules=rules, routines=routines)
+        checks = api.administration.routine_checks()
+        await asyncio.to_thread(check_source, content, path, checks=checks, routines=routines)
         # First what will be done, then what became of it: no change is without its row.
         kind = "edited" if digest else "created"
         body = {"path": str(path), "before": digest, "after": digest_of(content)}

@@ -79,6 +79,7 @@ async def start_run(
     answer was lost may be repeated. The model reads `input` beside its task; with `tainted` as what
     strangers may have written.
     """
+    await api.administration.take_up_changes()
     await check_exists(api, name)
     run_input = None
     if input is not None:
@@ -168,14 +169,14 @@ def _view_of_routine(
     api: ApiContext, name: str, last: Run | None, delivery_statuses: Mapping[str, str | None]
 ) -> RoutineView:
     routine = api.engine.routines.get(name)
-    fault = api.engine.faults.get(name)
+    error = api.engine.faults.get(name)
     next_slots = next_slots_of(api, name, 1)
     state = state_of(api, name)
     now = api.clock.now().astimezone(api.settings.zone)
     policy_notes: list[str] = []
     if routine:
         policy = api.settings.policy
-        policy_notes += api.own_call_notes.of(routine, policy)
+        policy_notes += api.own_call_notes.notes_of(routine, policy)
         if approvals := describe_approvals(routine, policy, now):
             policy_notes.append(approvals)
     pause = view_of_paused_routine(api.engine.states[name]) if state == "paused" else None
@@ -192,7 +193,7 @@ def _view_of_routine(
         path=str(routine.path) if routine and routine.path else None,
         made_by=routine.origin.routine if routine and routine.origin else None,
         asks="\n".join(policy_notes) or None,
-        faults=views_of_faults(fault) if fault else [],
+        faults=views_of_faults(error) if error else [],
     )
 
 

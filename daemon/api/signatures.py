@@ -64,17 +64,21 @@ def _verify_stripe(sender: WebhookSender, header: str | None, raw: bytes) -> Non
         raise WebhookVerificationError("Stripe-Signature has no time")
     if abs(time.time() - int(times[0])) > sender.tolerance:
         raise WebhookVerificationError("the time of Stripe-Signature is too far from now")
-    expected = _hmac(sender.secret, times[0].encode() + b"." + raw)
+    expected_signature = _hmac(sender.secret, times[0].encode() + b"." + raw)
     # each is compared, so that the time taken tells nothing
-    matches = [hmac.compare_digest(value.encode(), expected.encode()) for value in signatures]
+    matches = [
+        hmac.compare_digest(signature.encode(), expected_signature.encode())
+        for signature in signatures
+    ]
     if not any(matches):
         raise WebhookVerificationError("Stripe-Signature does not fit the body")
 
 
-def _compare(found: str | None, expected: str, header: str) -> None:
-    if found is None:
+def _compare(value: str | None, expected_value: str, header: str) -> None:
+    """Raise WebhookVerificationError unless a header has the expected value."""
+    if value is None:
         raise WebhookVerificationError(f"there is no header {header}")
-    if not hmac.compare_digest(found.encode("utf-8", "replace"), expected.encode()):
+    if not hmac.compare_digest(value.encode("utf-8", "replace"), expected_value.encode()):
         raise WebhookVerificationError(f"{header} does not fit")
 
 

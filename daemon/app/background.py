@@ -301,7 +301,7 @@ def _files_of_state(folder: Path) -> dict[str, tuple[int, int]]:
 async def _load_for_runs(app: App) -> None:
     """Import what only runs need, before an upgrade on disk can mix two versions in one process."""
     await asyncio.to_thread(import_for_runs)
-    await asyncio.to_thread(app.tools.registry.read)
+    await asyncio.to_thread(app.tools.registry.make_schemas)
 
 
 def import_for_runs() -> None:

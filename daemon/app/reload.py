@@ -13,7 +13,7 @@ import structlog
 
 from daemon.api.schemas import ReloadView, views_of_faults
 from daemon.app.installation import Installation, open_log
-from daemon.app.settings import incident_settings_of, log_overlay_fault, open_tracer, read_settings
+from daemon.app.settings import incident_settings_of, log_overlay_error, open_tracer, read_settings
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.restart import (
     find_changed_secrets,
@@ -32,7 +32,7 @@ from daemon.definitions.routines.folder import (
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.policy.output_files import folders_in_use
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from daemon.tools import user_tools
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Reloader:
         self._logged_faults: frozenset[Fault] = frozenset()
         self._automatic_reloads: _AutomaticReloads | None = None
         """None after a request."""
-        self.fault = log_overlay_fault(settings.config)
+        self.fault = log_overlay_error(settings.config)
         """What was wrong at the last reload, in words; None if nothing was."""
 
     def folders(self) -> list[Path]:
@@ -140,7 +140,7 @@ class Reloader:
             load_folder,
             config.routines_path,
             agent_folder=self._installation.state / AGENT_FOLDER,
-            rules=self.routine_rules(config, own_tools),
+            checks=self.routine_checks(config, own_tools),
             cache=self._files,
             workspace=self._installation.workspace,
         )
@@ -157,10 +157,10 @@ class Reloader:
         )
         return contents
 
-    def routine_rules(
+    def routine_checks(
         self, config: Config | None = None, own_tools: FunctionRegistry | None = None
     ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
-        """Return the rules for routines of a daemon with this config and `own_tools`; by default
+        """Return the checks of routines for a daemon with this config and `own_tools`; by default
         those in force.
         """
         tools = set(self._registry.names())
@@ -168,7 +168,7 @@ class Reloader:
         if own_tools is not None:
             tools = (tools - set(self._own_tools.names())) | set(own_tools.names())
             registries.insert(0, own_tools)
-        return routine_rules(
+        return routine_checks(
             config or self._settings.config,
             tools,
             registries=registries,
@@ -294,7 +294,7 @@ class Reloader:
         except ConfigError as error:
             self.fault = str(error)
             raise
-        self.fault = log_overlay_fault(config)
+        self.fault = log_overlay_error(config)
         settings.replace(new_settings)
         self._journal.audit.keep_policy(new_settings.policy.hash, new_settings.policy.text)
         self._journal.incidents.settings = incident_settings_of(config)

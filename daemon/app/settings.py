@@ -110,14 +110,14 @@ def incident_settings_of(config: Config) -> IncidentSettings:
     )
 
 
-def log_overlay_fault(config: Config) -> str | None:
+def log_overlay_error(config: Config) -> str | None:
     """Log what is wrong with the settings that agents wrote, and return it as a sentence; None if
     nothing is wrong.
     """
-    if not config.overlay_fault:
+    if not config.overlay_error:
         return None
-    log.warning("config.overlay_ignored", fault=str(config.overlay_fault))
-    return f"what agents wrote with the tool config does not count: {config.overlay_fault}"
+    log.warning("config.overlay_ignored", fault=str(config.overlay_error))
+    return f"what agents wrote with the tool config does not count: {config.overlay_error}"
 
 
 def open_tracer(

@@ -34,6 +34,7 @@ MESSAGE_SOURCES = {
     "told": "told by a person",
     "nudge": "reminded",
     "check": "told what is wrong with its report",
+    "dedupe": "told that it reported no items",
     "afresh": "compacted, as it had outgrown the model",
 }
 RUN_TAINTS = {"high": "something read like orders to it"}
@@ -225,7 +226,7 @@ def _write_prompt(out: OutputStream, body: Mapping[str, Any], *, full: bool) -> 
 
 
 def describe_left_out(left_out: Mapping[str, Any]) -> str:
-    """Say what a prompt does not show of earlier runs, and why."""
+    """Say what a prompt leaves out of earlier runs, and why."""
     parts = []
     if left_out["memories"]:
         count = left_out["memories"]

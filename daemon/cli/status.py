@@ -57,7 +57,7 @@ def show_status(call: Call) -> int:
     if status["incidents"]:
         from daemon.cli.incidents import describe_incident
 
-        out.write_title("Trouble")
+        out.write_title("Incidents")
         rows = [
             (f"  {incident['id']}  {incident['subject']}", describe_incident(incident, now))
             for incident in status["incidents"]
@@ -95,8 +95,8 @@ def show_status(call: Call) -> int:
 def _describe_provider(name: str | None) -> str:
     if name == "offline":
         return (
-            "offline: no model is asked, reports are the gathered facts; config.toml names one: "
-            "provider"
+            "offline: no model is asked, a report is what was gathered; to have one asked, set "
+            "provider in config.toml"
         )
     return name or "not told"
 
@@ -114,7 +114,9 @@ def _describe_routines(counts: Mapping[str, int]) -> str:
     else:
         text = f"none; {NEW_ROUTINE_COMMAND} writes one"
     if old_definitions := counts.get("kept", 0):
-        text += f"; {old_definitions} of them by what the file said before it broke: agentctl list"
+        text += (
+            f"; {old_definitions} of them in the version before the file got a fault: agentctl list"
+        )
     return text
 
 

@@ -4,8 +4,9 @@ override those of config.toml; and which settings agents may read.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ class Overlay:
     settings: LiveConfig
     reload: Callable[[], Awaitable[None]]
     """Apply the files as they are now. Raises ConfigError, and then nothing is changed."""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held from before the file is read until a change is applied or taken back: else a change that
+    is taken back would take one of another run with it.
+    """
 
     def show(self, key: str) -> object:
         """Return a setting, a table, or all settings for an empty key.
@@ -88,26 +93,28 @@ class Overlay:
         for override in self.settings.config.overrides:
             if override.key == key:
                 raise ToolFailed(f"{key} is set by the environment variable {override.variable}")
-        data = self._data()
-        table = data
-        *tables, name = key.split(".")
-        for part in tables:
-            table = table.setdefault(part, {})
-        table[name] = value
-        await self._change(data)
+        async with self._lock:
+            data = self._read()
+            table = data
+            *tables, name = key.split(".")
+            for part in tables:
+                table = table.setdefault(part, {})
+            table[name] = value
+            await self._change(data)
         return {"set": key, "to": value}
 
     async def reset(self, key: str) -> Json:
         """Remove a setting that an agent wrote, so that config.toml decides again."""
-        data = self._data()
-        table: Any = data
-        *tables, name = key.split(".")
-        for part in tables:
-            table = table.get(part) if isinstance(table, dict) else None
-        if not isinstance(table, dict) or name not in table:
-            raise ToolFailed(f"no agent has written {key}")
-        del table[name]
-        await self._change(data)
+        async with self._lock:
+            data = self._read()
+            table: Any = data
+            *tables, name = key.split(".")
+            for part in tables:
+                table = table.get(part) if isinstance(table, dict) else None
+            if not isinstance(table, dict) or name not in table:
+                raise ToolFailed(f"no agent has written {key}")
+            del table[name]
+            await self._change(data)
         return {"reset": key, "to": self.show(key) if self._has(key) else None}
 
     def _has(self, key: str) -> bool:
@@ -117,7 +124,7 @@ class Overlay:
             return False
         return True
 
-    def _data(self) -> Json:
+    def _read(self) -> Json:
         try:
             return read_toml(self.file) if self.file.exists() else {}
         except ConfigError:
@@ -130,20 +137,20 @@ class Overlay:
         old_text = self.file.read_bytes() if self.file.exists() else None
         replace_file(self.file, tomli_w.dumps(data).encode())
         try:
-            fault = load_config(self.settings.config.file, self.file).overlay_fault
-            if fault is None:
+            config_error = load_config(self.settings.config.file, self.file).overlay_error
+            if config_error is None:
                 await self.reload()
         except ConfigError as error:
-            fault = error
-        if fault is None:
+            config_error = error
+        if config_error is None:
             return
         if old_text is None:
             self.file.unlink()
         else:
             replace_file(self.file, old_text)
         problems = [
-            f"{item.key}: {item.problem}" + (f"; {item.hint}" if item.hint else "")
-            for item in fault.faults
+            f"{fault.key}: {fault.problem}" + (f"; {fault.hint}" if fault.hint else "")
+            for fault in config_error.faults
         ]
         raise ToolFailed(f"nothing was changed: {'; '.join(problems)}")
 

@@ -43,7 +43,7 @@ class CrossFieldCheck(Generic[M]):
     """
 
     reads: tuple[str, ...]
-    check: Callable[[M], Iterable[Conflict]]
+    find_conflicts: Callable[[M], Iterable[Conflict]]
     compares: str = ""
     """The list of tables, such as `rule`, that the check compares with one another. What a table
     with a broken key says is not known, so in its place the check sees one of placeholders, and
@@ -51,10 +51,10 @@ class CrossFieldCheck(Generic[M]):
     """
 
 
-def load_toml(path: Path, model: type[M], rules: Sequence[CrossFieldCheck[M]] = ()) -> M:
+def load_toml(path: Path, model: type[M], checks: Sequence[CrossFieldCheck[M]] = ()) -> M:
     """Return the file as a `model`; raise ConfigError with all its faults."""
     text = read_text(path)
-    return parse(parse_toml(text, path), model, file=path, rules=rules, text=text)
+    return parse(parse_toml(text, path), model, file=path, checks=checks, text=text)
 
 
 def read_toml(path: Path) -> Json:
@@ -121,7 +121,7 @@ def parse(
     model: type[M],
     *,
     file: str | Path,
-    rules: Sequence[CrossFieldCheck[M]] = (),
+    checks: Sequence[CrossFieldCheck[M]] = (),
     text: str = "",
 ) -> M:
     """Return parsed TOML as a `model`; raise ConfigError with all its faults.
@@ -131,9 +131,9 @@ def parse(
     try:
         value = model.model_validate(data)
     except ValidationError as error:
-        faults = list(_find_faults(error, data, model, display(file), rules))
+        faults = list(_find_faults(error, data, model, display(file), checks))
         raise ConfigError(*with_lines(faults, text)) from None
-    conflicts = [conflict for rule in rules for conflict in rule.check(value)]
+    conflicts = [conflict for check in checks for conflict in check.find_conflicts(value)]
     if conflicts:
         faults = [as_fault(conflict, display(file)) for conflict in conflicts]
         raise ConfigError(*with_lines(faults, text))
@@ -145,10 +145,10 @@ def _find_faults(
     data: Json,
     model: type[M],
     file: str,
-    rules: Sequence[CrossFieldCheck[M]],
+    checks: Sequence[CrossFieldCheck[M]],
     /,
 ) -> Iterator[Fault]:
-    """Yield the faults that pydantic found in the data, then those that the checks of `rules` find
+    """Yield the faults that pydantic found in the data, then those that the checks of `checks` find
     in the part of the data that pydantic found no fault in.
     """
     findings = field_errors(error, data, model)
@@ -168,24 +168,24 @@ def _find_faults(
     except ValidationError:
         return  # no sound part is left to check
     broken_paths |= {finding.meant_path for finding in findings if finding.meant_path}
-    for rule in rules:
+    for check in checks:
         if any(
-            covers(keys_of(path), read.split(".")) for read in rule.reads for path in broken_paths
+            covers(keys_of(path), read.split(".")) for read in check.reads for path in broken_paths
         ):
             continue
-        conflicts = rule.check(sound_part)
+        conflicts = check.find_conflicts(sound_part)
         broken_tables = {
-            path[:2] for path in broken_paths if rule.compares and path[:1] == (rule.compares,)
+            path[:2] for path in broken_paths if check.compares and path[:1] == (check.compares,)
         }
         if broken_tables:
-            placeholder_data = {**data, rule.compares: list(data[rule.compares])}
+            placeholder_data = {**data, check.compares: list(data[check.compares])}
             for _, index in broken_tables:
-                placeholder_data[rule.compares][index] = {}
+                placeholder_data[check.compares][index] = {}
             placeholder_data = drop_broken_entries(placeholder_data, (), broken_paths, model)
             broken_keys = tuple(format_key_path(*path) for path in broken_tables)
             conflicts = [
                 conflict
-                for conflict in rule.check(model.model_validate(placeholder_data))
+                for conflict in check.find_conflicts(model.model_validate(placeholder_data))
                 if not conflict.key.startswith(broken_keys)
             ]
         yield from (as_fault(conflict, file) for conflict in conflicts)

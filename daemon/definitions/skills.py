@@ -61,7 +61,7 @@ class SkillCatalog:
         skills = [self.skills[name] for name in dict.fromkeys(names) if name in self.skills]
         return "\n\n".join(f"## Skill: {skill.name}\n{skill.guide}" for skill in skills)
 
-    def read(self, name: str, file: str = "") -> str:
+    def read_guide(self, name: str, file: str = "") -> str:
         """Return a skill's guide, or one of its files, cut to MAX_GUIDE_LENGTH.
 
         Raises ToolFailed, with the names that exist, for an unknown skill or file.

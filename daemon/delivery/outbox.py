@@ -265,21 +265,14 @@ class Outbox:
 
     async def _open_incident(self, delivery: Delivery, error: str) -> None:
         """Open the incident of a target that accepts nothing, which alerts people through another
-        target. If there is none, only the log and `agentctl status` show it.
+        target.
         """
         advice = (
             "What goes there is kept and tried again for a day. `agentctl deliveries` shows it."
         )
         # A fixed cause, so that a timeout and then a reset of one outage are one incident.
         cause, subject = "takes nothing", f"target {delivery.target}"
-        undeliverable = await self._journal.incidents.report(
+        await self._journal.incidents.report(
             subject, error, delivery=delivery.id, cause=cause, advice=advice
         )
-        if undeliverable:
-            log.error(
-                "incident.undeliverable",
-                incident=undeliverable.id,
-                subject=undeliverable.subject,
-                error=undeliverable.detail,
-            )
         self.wake()

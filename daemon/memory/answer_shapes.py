@@ -1,6 +1,6 @@
 """Test whether a text has the shape of an answer to a question: a time, a number, a place.
 
-The shapes and the forms of questions are in answer_shapes.toml. The test only moves a text up in
+The shapes and the patterns of questions are in answer_shapes.toml. The test only moves a text up in
 the hits of a search; it excludes none.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @cache
 def _load_questions() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
-    """Return the forms of questions, each with the pattern of its answers."""
+    """Return the patterns of questions, each with the pattern of its answers."""
     data = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     shapes: dict[str, re.Pattern[str]] = {}
     for name, pattern in data["shapes"].items():
@@ -25,7 +25,7 @@ def _load_questions() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
         flags = 0 if name == "place" else re.IGNORECASE
         shapes[name] = re.compile(pattern.replace("\n", ""), flags)
     return tuple(
-        (re.compile(question["form"], re.IGNORECASE), shapes[question["shape"]])
+        (re.compile(question["pattern"], re.IGNORECASE), shapes[question["shape"]])
         for question in data["question"]
     )
 
@@ -33,9 +33,9 @@ def _load_questions() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
 @lru_cache(maxsize=64)  # runs of one routine have the same question
 def make_answer_test(question: str) -> Callable[[str], bool] | None:
     """Return a function that tells whether a text has the shape of an answer to this question; None
-    if the question has none of the forms.
+    if the question asks for none of the shapes.
     """
-    for form, answer_pattern in _load_questions():
-        if form.search(question):
+    for question_pattern, answer_pattern in _load_questions():
+        if question_pattern.search(question):
             return lambda text: answer_pattern.search(text) is not None
     return None

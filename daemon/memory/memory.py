@@ -53,7 +53,7 @@ class RecallContext(NamedTuple):
     """The text of the item with the requested key; empty if there is no such item."""
     tainted: bool
     """Untrusted bytes may have influenced the excerpt or the item."""
-    left_out: int = 0
+    left_out_texts: int = 0
     """How many texts, the item included, were left out since strangers may have written them."""
     extra: Any = None
     """What `read_extra` returned in the same transaction; None without it."""
@@ -247,12 +247,12 @@ class Memory:
 
         def make_context(connection: Connection, selection: Selection) -> RecallContext:
             item = rows.item(connection, key) if key else None
-            left_out = sum(
+            left_out_texts = sum(
                 hit.relevance >= recall.MIN_RELEVANCE and not (key and hit.text.key == key)
-                for hit in selection.left_out
+                for hit in selection.left_out_hits
             )
             if item and item.tainted and untainted_only:
-                item, left_out = None, left_out + 1
+                item, left_out_texts = None, left_out_texts + 1
             text, tainted = recall.excerpt(
                 connection, selection.hits, tokens, untainted_only=untainted_only
             )
@@ -260,7 +260,7 @@ class Memory:
                 text,
                 item.text if item else "",
                 tainted or bool(item and item.tainted),
-                left_out,
+                left_out_texts,
                 read_extra(connection) if read_extra else None,
             )
 

@@ -13,7 +13,7 @@ its own, and each holds for any store:
 - characters: of two Chinese texts the one with more characters of the question is nearer;
 - time: a question about yesterday is answered by texts of that day first;
 - asks, answers: a question seldom holds the answer, the text right after it often does;
-- form: "when" and "how many" are answered by a text with a time or a number;
+- answer shape: "when" and "how many" are answered by a text with a time or a number;
 - type: the output of a tool says less than a message.
 
 Recency is not a reason: it loses more answers than it finds.
@@ -43,10 +43,10 @@ from daemon.memory.fulltext.words import Query, query_of, words_of
 from daemon.memory.rows import (
     ITEM_ITERATION,
     Text,
-    by_ids,
     chunk,
     goals_among,
-    of_run,
+    texts_by_id,
+    texts_of_run,
     times_of_change,
 )
 from daemon.memory.similarity import DuplicateFinder
@@ -114,7 +114,7 @@ _REASONS = (
     "time",
     "asks",
     "answers",
-    "form",
+    "form",  # the answer shape, under the name that the API has given it since its first version
     "type",
     "meaning",
 )
@@ -140,8 +140,8 @@ class Selection(NamedTuple):
     """The texts that fit a question, the best first."""
 
     hits: list[RecallHit]
-    left_out: list[RecallHit]
-    """Texts that strangers may have written, passed over where only untainted ones are wanted."""
+    left_out_hits: list[RecallHit]
+    """Texts that strangers may have written, where only untainted ones are wanted."""
 
 
 def search(
@@ -161,7 +161,7 @@ def search(
 
     At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
     "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
-    With `untainted_only`, texts that strangers may have written are passed over; with
+    With `untainted_only`, texts that strangers may have written are left out; with
     `without_goals`, the goals of routines.
     """
     key = clean(question).strip()
@@ -170,11 +170,10 @@ def search(
     # with texts of that time, its words are none of the answer: the "9" of "9 days ago"
     other_words = question.replace(time_span.words, " ", 1) if time_span and ids_within else ""
     query = query_of(question)
-    looked_for = query_of(other_words).terms or query.terms
-    is_searchable = looked_for and limit > 0
-    scores = (
-        _propose(connection, looked_for, max(POOL, 2 * limit), ids_within) if is_searchable else {}
-    )
+    terms = query_of(other_words).terms or query.terms
+    scores: dict[int, float] = {}
+    if terms and limit > 0:
+        scores = _propose(connection, terms, max(POOL, 2 * limit), ids_within)
     required_ids: set[int] = set()
     if limit > 0:
         required_ids |= {
@@ -254,7 +253,9 @@ def _propose(
         index.check_newest(connection)
     if ids_within:
         if terms:
-            scores |= fulltext.of(connection).best_within(connection, terms, *ids_within, POOL)
+            scores |= fulltext.index_of(connection).best_within(
+                connection, terms, *ids_within, POOL
+            )
         for (id_,) in connection.execute(_LATEST_WITHIN, (*ids_within, POOL // 4)):
             scores.setdefault(id_, 0.0)
     return scores
@@ -270,17 +271,17 @@ def _add_newest(
     takes the longer the more there are.
     """
     (newest,) = connection.execute("SELECT max(id) FROM memory_segment").fetchone()
-    ids_by_term = fulltext.of(connection).ids_within(
+    ids_by_term = fulltext.index_of(connection).ids_within(
         connection, terms, (newest or 0) - _NEWEST + 1, newest or 0
     )
-    added: defaultdict[int, float] = defaultdict(float)
+    new_scores: defaultdict[int, float] = defaultdict(float)
     for ids in ids_by_term:
         weight = log(_NEWEST / len(ids)) if ids else 0.0
         for id_ in ids:
-            added[id_] += weight
-    best_added = nlargest(pool, ((score, id_) for id_, score in added.items()))
+            new_scores[id_] += weight
+    best_new_scores = nlargest(pool, ((score, id_) for id_, score in new_scores.items()))
     sums = dict(scores)
-    for score, id_ in best_added:
+    for score, id_ in best_new_scores:
         sums[id_] = sums.get(id_, 0.0) + score
     return dict(sorted(sums.items(), key=lambda entry: (-entry[1], -entry[0])))
 
@@ -297,7 +298,7 @@ def _choose_terms(
     limit = _TERMS if all(map(str.isascii, terms)) else _CHINESE_TERMS
     if len(terms) <= limit:
         return terms, ()
-    ids_by_term = fulltext.of(connection).ids_with(connection, terms, _FREQUENT)
+    ids_by_term = fulltext.index_of(connection).ids_with(connection, terms, _FREQUENT)
     ids_of_rare_terms = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
     goals = goals_among(connection, ids_of_rare_terms)
     counts = [len(ids) - len(goals.intersection(ids)) for ids in ids_by_term]
@@ -314,7 +315,7 @@ def _best(connection: Connection, terms: Sequence[str], pool: int) -> dict[int, 
     """Return the scores of texts that the index finds, by id, the best first; of items with equal
     scores, the last changed first.
     """
-    scores = fulltext.of(connection).best(connection, terms, pool)
+    scores = fulltext.index_of(connection).best(connection, terms, pool)
     counts = Counter(score for id_, score in scores.items() if id_ < 0)
     if tied_ids := [id_ for id_, score in scores.items() if id_ < 0 and counts[score] > 1]:
         changed_at = times_of_change(connection, tied_ids)
@@ -358,7 +359,7 @@ class _Candidates:
         """Read the texts with these ids and the next `step` items, without the excluded run's."""
         next_items = self.unread_items[: self._step]
         self.unread_items = self.unread_items[self._step :]
-        texts = by_ids(self._connection, (*extra_ids, *next_items)).values()
+        texts = texts_by_id(self._connection, (*extra_ids, *next_items)).values()
         return [text for text in texts if not self._exclude_run or text.run_id != self._exclude_run]
 
 
@@ -476,7 +477,7 @@ def _select(
     runs: Counter[int] = Counter()
     routines: Counter[str] = Counter()
     selected_hits: list[RecallHit] = []
-    left_out: list[RecallHit] = []
+    left_out_hits: list[RecallHit] = []
     duplicates = DuplicateFinder()
     for hit in hits:
         if len(selected_hits) == limit:
@@ -485,8 +486,8 @@ def _select(
         if text.run and (text.run, text.iteration, text.segment) in segments:
             continue
         if untainted_only and text.tainted:
-            if len(left_out) < limit:
-                left_out.append(hit)
+            if len(left_out_hits) < limit:
+                left_out_hits.append(hit)
             continue
         # Lines of deleted runs are alike too, and count within the limit of their routine.
         is_of_routine = bool(text.run) or text.type == SegmentType.SUMMARY
@@ -511,7 +512,7 @@ def _select(
             runs[text.run] += 1
             segments.add((text.run, text.iteration, text.segment))
         selected_hits.append(hit)
-    return Selection(selected_hits, left_out)
+    return Selection(selected_hits, left_out_hits)
 
 
 _OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)
@@ -528,9 +529,9 @@ def expand(connection: Connection, anchor: Anchor, window: int) -> ExpandedConte
     NotFound.
     """
     if anchor.iteration == ITEM_ITERATION:
-        texts = list(by_ids(connection, [-anchor.segment]).values())
+        texts = list(texts_by_id(connection, [-anchor.segment]).values())
     else:
-        texts = of_run(connection, anchor.run_id)
+        texts = texts_of_run(connection, anchor.run_id)
     chunks_by_position = {
         position: _join_parts(parts)
         for position, parts in groupby(texts, lambda text: (text.iteration, text.segment))
@@ -568,16 +569,16 @@ def excerpt(
     """Return the hits and their neighbours as text for a prompt, and whether any of it is tainted.
 
     The oldest text comes first. With at most `budget` tokens, better hits take precedence. The text
-    is fenced: no remembered text can close the fence, or look like a heading with time, source and
-    trust. With `untainted_only`, tainted neighbours are left out.
+    stands between the tags <memory> and </memory>: no remembered text can close them, or look like
+    a heading with time, source and trust. With `untainted_only`, tainted neighbours are left out.
     """
     hit_texts = {hit.text.id: hit.text for hit in hits if hit.relevance >= MIN_RELEVANCE}
     neighbour_ids = {id_ + step for id_ in hit_texts if id_ > 0 for step in (-1, 1)}
-    texts = by_ids(connection, neighbour_ids - hit_texts.keys()) | hit_texts
+    texts = texts_by_id(connection, neighbour_ids - hit_texts.keys()) | hit_texts
     if (item := _best_item_below(hits)) and not _is_said_by(texts.values(), item):
         hit_texts[item.id] = texts[item.id] = item
     lines: dict[int, str] = {}
-    remaining = budget - estimate_tokens(_fence(()))
+    remaining = budget - estimate_tokens(_put_in_tags(()))
     for id_, text in hit_texts.items():
         neighbours = [
             neighbour
@@ -604,7 +605,7 @@ def excerpt(
     for group in _group_adjacent([texts[id_] for id_ in sorted(lines)]):
         head = _heading(group[0], tainted=any(text.tainted for text in group))
         blocks.append("\n".join((head, *(lines[text.id] for text in group))))
-    return _fence(blocks) if blocks else "", any(texts[id_].tainted for id_ in lines)
+    return _put_in_tags(blocks) if blocks else "", any(texts[id_].tainted for id_ in lines)
 
 
 def _best_item_below(hits: Sequence[RecallHit]) -> Text | None:
@@ -671,5 +672,6 @@ def quote_line(speaker: str, text: str) -> str:
     return f"- {speaker}: {text}" if speaker else f"- {text}"
 
 
-def _fence(blocks: Iterable[str]) -> str:
+def _put_in_tags(blocks: Iterable[str]) -> str:
+    """Return the blocks between the tags that set memory apart in a prompt."""
     return "\n".join(("<memory>", "\n\n".join(blocks), "</memory>"))

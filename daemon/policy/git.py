@@ -294,12 +294,12 @@ def _make_unambiguous(name: str, operand: str) -> str:
     """
     if parts := _FILE_OF_REVISION.fullmatch(operand):
         if name not in _WITH_REVISION_PATHS or ".." in parts[2]:
-            instead = (
+            alternative = (
                 "write git diff REVISION REVISION -- PATH"
                 if name == "git diff"
                 else "write git show REVISION:PATH"
             )
-            raise CallRejected(f"{name} does not take {operand} here", instead)
+            raise CallRejected(f"{name} does not take {operand} here", alternative)
         return f"{parts[1]}^{{commit}}:{parts[2]}"
     if parts := _RANGE.fullmatch(operand):
         if all(not side or _REVISION.fullmatch(side) for side in (parts[1], parts[3])):

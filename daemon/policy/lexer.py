@@ -32,13 +32,13 @@ MAX_PIPED = 20  # programs that run at the same time, each with its own limit of
 
 
 class CallRejected(ValueError):
-    """What a call would do cannot be told, or it is nothing that we run; `instead` says how to
-    rewrite it.
+    """What a call would do cannot be told, or it is nothing that we run; `alternative` says how
+    to rewrite it.
     """
 
-    def __init__(self, problem: str, instead: str = "") -> None:
-        self.problem, self.instead = problem, instead
-        super().__init__(f"{problem}; {instead}" if instead else problem)
+    def __init__(self, problem: str, alternative: str = "") -> None:
+        self.problem, self.alternative = problem, alternative
+        super().__init__(f"{problem}; {alternative}" if alternative else problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ _ESCAPED = re.compile(r'\\(["\\])')
 # What bash does not take literally between double quotes.
 _NOT_LITERAL = re.compile(r"[$`]|\\[$`]|!(?![ =]|$)")
 
-_SUGGESTIONS = {
+_ALTERNATIVES = {
     "$": "write the value itself (a date: --since=yesterday); a literal $ goes in single quotes",
     "`": "run that command first and use what it says; a literal ` goes in single quotes",
     "\\": "put the text in single quotes",
@@ -317,7 +317,7 @@ class _LineParser:
             if self._read_word(first=False).text == "/dev/null":
                 return Redirect(2 if fd == "2" else 1, Stream.NULL)
         raise CallRejected(
-            f"{fd}{operator} is not allowed here", _SUGGESTIONS["<" if operator[0] == "<" else ">"]
+            f"{fd}{operator} is not allowed here", _ALTERNATIVES["<" if operator[0] == "<" else ">"]
         )
 
     def _is_at_end_of_word(self) -> bool:
@@ -370,7 +370,7 @@ class _LineParser:
             if match := _NOT_LITERAL.search(inside):
                 self._refuse(
                     match[0][-1],
-                    instead="put the text in single quotes, where everything is literal",
+                    alternative="put the text in single quotes, where everything is literal",
                 )
             return _ESCAPED.sub(r"\1", inside), True, False
         if (
@@ -416,12 +416,12 @@ class _LineParser:
         self.position = match.end()
         return match[1]
 
-    def _refuse(self, char: str, problem: str = "", instead: str = "") -> NoReturn:
+    def _refuse(self, char: str, problem: str = "", alternative: str = "") -> NoReturn:
         """Raise CallRejected, by default with the problem and the advice for a character."""
         problem = problem or _PROBLEMS.get(
             char, f"{char if char != chr(10) else 'a line end'} is not allowed here"
         )
-        raise CallRejected(problem, instead or _SUGGESTIONS.get(char, ""))
+        raise CallRejected(problem, alternative or _ALTERNATIVES.get(char, ""))
 
 
 def _as_literal(text: str) -> str:

@@ -53,6 +53,6 @@ def program_name(word: str) -> str:
     return name
 
 
-def suggest_instead(name: str) -> str:
+def suggest_alternative(name: str) -> str:
     """Return what to do here instead of running a program that is not allowed, if that is known."""
-    return str(load_table("words")["instead"].get(name, ""))
+    return str(load_table("words")["alternatives"].get(name, ""))

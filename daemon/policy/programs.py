@@ -91,17 +91,17 @@ _MAX_SEQUENCE_LENGTH = 100_000
 
 
 def _check_seq(arguments: ParsedArguments) -> None:
-    instead = (
+    alternative = (
         f"seq takes plain numbers of at most six digits, and gives at most {_MAX_SEQUENCE_LENGTH:,} of "  # noqa: E501
         "them"
     )
     numbers = [float(word.text) for word in arguments.operands if _SEQ_NUMBER.fullmatch(word.text)]
     if len(numbers) < len(arguments.operands):
-        raise CallRejected("seq with such numbers might not end", instead)
+        raise CallRejected("seq with such numbers might not end", alternative)
     first = numbers[0] if len(numbers) > 1 else 1.0
     step = numbers[1] if len(numbers) > 2 else 1.0
     if not step or abs(numbers[-1] - first) / abs(step) > _MAX_SEQUENCE_LENGTH:
-        raise CallRejected("seq would not end soon", instead)
+        raise CallRejected("seq would not end soon", alternative)
 
 
 def _check_vmstat(arguments: ParsedArguments) -> None:

@@ -47,7 +47,7 @@ class CallPart:
     """Globs of the files that it is to read within `trees`."""
     target: Target | None = None
     """The request it makes; None for anything but a request of the web."""
-    excluded: tuple[Glob, ...] = ()
+    excluded_globs: tuple[Glob, ...] = ()
     """What it is told to pass over within `trees`."""
     mismatch: CallRejected | None = None
     """Why it does not fit the profile; None if it does."""
@@ -67,13 +67,13 @@ def judge_part(
     default: Effect = Effect.DENY,
     tainted: bool = False,
 ) -> Verdict:
-    """Return the strictest of what the rules say of this part; `default` if none speaks of it."""
+    """Return the strictest of what the rules say of this part; `default` if none covers it."""
     if part.refusal is not None:
         return Verdict(
             effect=Effect.DENY,
             rule="built in",
             reason=part.refusal.problem,
-            alternative=part.refusal.instead,
+            alternative=part.refusal.alternative,
         )
     applicable_rules = [
         rule for rule in rules if rule.is_for(part.tool, routine) and applies_to(rule, part)
@@ -92,7 +92,7 @@ def judge_part(
 
 
 def applies_to(rule: Rule, part: CallPart) -> bool:
-    """Tell whether a rule for this tool speaks of this part of a call.
+    """Tell whether a rule for this tool covers this part of a call.
 
     A rule that allows must cover every path, by its real name; one that asks or denies applies if
     it covers any, under any name.
@@ -109,9 +109,8 @@ def applies_to(rule: Rule, part: CallPart) -> bool:
         )
     if any(any_covers(rule.paths, *names) for names in (*part.paths, part.name_globs)):
         return True
-    # what is excluded lies deeper: a folder that is named itself is read, whatever a program is
-    # told to pass over
-    excluded_globs = part.excluded if rule.effect is Effect.DENY else ()
+    # These hold for what lies beneath a folder: the folder itself, where a call names it, is read.
+    excluded_globs = part.excluded_globs if rule.effect is Effect.DENY else ()
     return any(
         glob.covers_all_of(folder) or (glob not in excluded_globs and glob.may_lie_beneath(folder))
         for glob in rule.paths
@@ -151,8 +150,8 @@ def _explain_default(part: CallPart, rules: Sequence[Rule], routine: str) -> str
     return f"no rule allows {part.tool}" + (f" on {part}" if part.paths and allowing_rules else "")
 
 
-def is_granted(tool: str, pattern: str) -> bool:
-    """Tell whether a name or a pattern of tools, such as one of `tainted_tools`, covers a tool."""
+def covers_tool(pattern: str, tool: str) -> bool:
+    """Tell whether a pattern of tools, such as one of `tainted_tools`, covers a tool."""
     return tool == pattern or (tool not in NAMED_ONLY_TOOLS and fnmatchcase(tool, pattern))
 
 
@@ -209,7 +208,7 @@ class Restriction:
             return verdict
         if verdict.output_folder:
             return verdict
-        if any(is_granted(call.tool, pattern) for pattern in self.tainted_tools):
+        if any(covers_tool(pattern, call.tool) for pattern in self.tainted_tools):
             return verdict
         action = "send something out" if call.is_read_only else "change something"
         return Verdict(
@@ -265,10 +264,13 @@ def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | 
     return None
 
 
-def _make_denial(routine: str, verb: str, what: str, allowed: tuple[str, ...]) -> Verdict:
+def _make_denial(
+    routine: str, verb: str, denied_object: str, allowed_objects: tuple[str, ...]
+) -> Verdict:
+    """Return the denial of a call by the table of its routine; the verb takes the objects."""
     return Verdict(
         effect=Effect.DENY,
         rule=f"[routine.{routine}]",
-        reason=f"{routine} may not {verb} {what}",
-        alternative=f"this routine may {verb} {', '.join(allowed) or 'nothing'}",
+        reason=f"{routine} may not {verb} {denied_object}",
+        alternative=f"this routine may {verb} {', '.join(allowed_objects) or 'nothing'}",
     )

@@ -11,7 +11,7 @@ from daemon.agent.conversations.conversations import ASK
 from daemon.agent.texts import paragraph
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.agent.transcript import PendingCall, Transcript
-from daemon.definitions.routines.rules import PATH_PLACEHOLDER
+from daemon.definitions.routines.checks import PATH_PLACEHOLDER
 from daemon.errors import ToolFailed
 from daemon.models import Effect, Fact, FunctionCall, Step, StepKind, Taint, ToolResult, max_taint
 from daemon.providers.facts import lay_out, wrap

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from daemon.definitions.routines.rules import PATH_PLACEHOLDER
+from daemon.definitions.routines.checks import PATH_PLACEHOLDER
 from daemon.models import Fact, Image, Taint
 from daemon.policy.lexer import CallRejected
 from daemon.providers.wire.images import MAX_BYTES, parse_image

@@ -20,16 +20,16 @@ from zoneinfo import ZoneInfo
 
 import tomli_w
 
+from daemon.definitions.routines.checks import AGENT_CHECKS
 from daemon.definitions.routines.folder import name_faults, routine_of, write_new
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.routines.rules import AGENT_RULES
 from daemon.definitions.schedule import interval_in_words
 from daemon.definitions.schedule_text import UnclearScheduleError, parse_schedule_text
 from daemon.definitions.values import format_duration
 from daemon.durations import parse_duration
 from daemon.errors import ConfigError, NotFound, Refused, ToolFailed
 from daemon.models import Json, Run, ToolContext
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from daemon.scheduler.routine_times import schedule_of
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ class AgentRoutines:
         )
         path = self.folder / f"{proposal.name}.toml"
         try:
-            rules = routine_rules(self.settings.config, self.registry.names())
-            routine = routine_of(data, path, rules=(*AGENT_RULES, *rules))
+            checks = routine_checks(self.settings.config, self.registry.names())
+            routine = routine_of(data, path, checks=(*AGENT_CHECKS, *checks))
         except ConfigError as error:
             raise ToolFailed("; ".join(_describe_faults(error))) from None
         self._refuse_if_too_often(routine, zone)
@@ -242,7 +242,7 @@ class AgentRoutines:
         policy, routines = self.settings.policy, self._routines_made_by(maker.name)
         if section := policy.find_rule_for_one_only(name, maker.name):
             raise ToolFailed(
-                f"the policy speaks of routines of that name ({section}); take another one"
+                f"the policy has rules for routines of that name ({section}); take another one"
             )
         limit = policy.limits_for(maker.name).routines
         if len(routines) >= limit:

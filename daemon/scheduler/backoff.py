@@ -25,7 +25,7 @@ class FailureBackoff:
         """Forget the failures of a routine: its next slot may start."""
         self._streaks.pop(name, None)
 
-    async def read(self, names: Iterable[str], states: Mapping[str, RoutineState]) -> None:
+    async def read_streaks(self, names: Iterable[str], states: Mapping[str, RoutineState]) -> None:
         """Read from the journal how often in a row each of these routines has failed."""
         failing_routines = await self._routines.find_failing(names)
         for name in names:

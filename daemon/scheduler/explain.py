@@ -63,7 +63,7 @@ class SlotQuery:
     now: datetime
     rows: Sequence[SlotRow]
     """What the ledger has of these moments, oldest first."""
-    following: SlotRow | None
+    next_row: SlotRow | None
     """The first row of a scheduled slot after these moments."""
     run: Run | None
     """The run of the first row that has one."""
@@ -254,7 +254,7 @@ def _explain_miss(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, 
         row_text = (
             f", as {row.count} slots in a row were ({query.at(row.first)} to {query.at(row.last)})"
         )
-    next_row = query.following
+    next_row = query.next_row
     is_earlier_one = row.last > slot or (
         next_row and next_row.run and next_row.first == query.schedule.next(slot)
     )
@@ -284,10 +284,7 @@ def _describe_skip(query: SlotQuery, row: SlotRow, slot: datetime) -> str:
         case Reason.OVERLAP:
             return f"an earlier run of it was still under way, and {rule}"
         case Reason.QUIET_HOURS:
-            rule = rule or query.schedule.quiet_rule(slot, slot=slot)
-            if rule.startswith(SKIP_RULE):
-                return f"it lay on a day to skip ({rule})"
-            return f"it lay outside of {rule or 'its active hours'}"
+            return f"it lay {_describe_quiet_hours(query, slot, rule)}"
         case Reason.PAUSED:
             return f"it was paused{f' ({rule})' if rule else ''}"
         case Reason.BACKOFF:
@@ -304,6 +301,16 @@ def _describe_skip(query: SlotQuery, row: SlotRow, slot: datetime) -> str:
     if number and rule == moments_rule(number):
         rule += f" (drawn for that day: {_describe_moments(query, number, slot)})"
     return f"its gate was closed before anything was asked: {rule or '[gate]'}"
+
+
+def _describe_quiet_hours(query: SlotQuery, slot: datetime, rule: str | None = None) -> str:
+    """Return where a slot lies at which the routine does not start, with the rule; by default the
+    one of today's schedule.
+    """
+    rule = rule or query.schedule.quiet_rule(slot, slot=slot)
+    if rule.startswith(SKIP_RULE):
+        return f"on a day to skip ({rule})"
+    return f"outside of {rule or 'its active hours'}"
 
 
 def _describe_moments(query: SlotQuery, number: int, slot: datetime) -> str:
@@ -387,16 +394,16 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
     return explanation(
         "undecided",
         "the ledger",
-        f"is due since {query.at(slot)}, and its slot is just being settled",
+        f"is due since {query.at(slot)}, and its start is being decided right now",
     )
 
 
 def _cause_of_baseline(query: SlotQuery) -> str:
     """Return since what the schedule counts, as far as it can be told."""
     baseline = query.state.baseline
-    resumed = query.state.failures_reset
-    # written after the end of the pause, by another look at the clock
-    if resumed and timedelta(0) <= resumed - baseline < timedelta(seconds=1):
+    pause_end = query.state.failures_reset
+    # A resume sets the baseline to the end of the pause, and this to the time now, a moment later.
+    if pause_end and timedelta(0) <= pause_end - baseline < timedelta(seconds=1):
         return "when its pause ended"
     if query.file_changed and timedelta(0) <= baseline - query.file_changed < MINUTE:
         return "just after its file was written"
@@ -416,18 +423,7 @@ def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
         reason = f" ({query.state.paused_why})" if query.state.paused_why else ""
         return f"paused {until}", f", and will be skipped then: it is paused {until}{reason}"
     if not query.schedule.is_active(slot, slot=slot):
-        row = SlotRow(
-            routine=query.name,
-            first=slot,
-            last=slot,
-            count=1,
-            event=None,
-            outcome=Outcome.SKIPPED,
-            reason=Reason.QUIET_HOURS,
-            run=None,
-            lateness=0.0,
-        )
-        rule = _describe_skip(query, row, slot).replace("it lay", "it lies")
+        rule = f"it lies {_describe_quiet_hours(query, slot)}"
         return rule, f", and will be skipped then: {rule}"
     if query.needs_rehearsal:
         rehearse = f"agentctl rehearse {query.name}"
@@ -440,6 +436,6 @@ def _foresee(query: SlotQuery, slot: datetime) -> tuple[str, str]:
         rule = (
             f"{moments_rule(number)} (drawn for that day: {_describe_moments(query, number, slot)})"
         )
-        return rule, f", and speaks only if a moment is open then: {rule}"
+        return rule, f", and starts only if no run reported since the last random moment: {rule}"
     rule = query.schedule.rule(slot)
     return rule, f", by {rule}"

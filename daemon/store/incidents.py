@@ -162,9 +162,9 @@ class IncidentRepository(Repository):
         cause: str | None = None,
         advice: str = "",
         since: datetime | None = None,
-    ) -> Incident | None:
+    ) -> None:
         """Count a failure that is not a run's, and alert the first target of `[incidents] to` that
-        is not in trouble itself; return the incident if there is no such target.
+        has no open incident itself. If there is none, only the log and `agentctl status` show it.
 
         `delivery` is the id of a delivery that the target `subject` did not take: if it is an
         alert, it goes to the other target as well. `cause` is what errors that differ have in
@@ -191,7 +191,14 @@ class IncidentRepository(Repository):
             )
             return None
 
-        return await self._db.write(work, durable=True)
+        undeliverable = await self._db.write(work, durable=True)
+        if undeliverable:
+            log.error(
+                "incident.undeliverable",
+                incident=undeliverable.id,
+                subject=undeliverable.subject,
+                error=undeliverable.detail,
+            )
 
     async def warn_once(
         self,
@@ -203,9 +210,10 @@ class IncidentRepository(Repository):
         text: str,
         kind: str = "budget.warning",
     ) -> bool:
-        """Send a notice of this kind to the first target of `[incidents] to` that is not in trouble
-        itself, unless one of this level or a higher one was written for the same `period` already,
-        here or by another process. Returns whether it is new; without a target it is marked only.
+        """Send a notice of this kind to the first target of `[incidents] to` that has no open
+        incident itself, unless one of this level or a higher one was written for the same `period`
+        already, here or by another process. Returns whether it is new; without a target it is
+        marked only.
         """
         now = self._clock()
 

@@ -99,8 +99,8 @@ class PendingSteps:
     """Each step with its time in microseconds, and its body encoded when it was added."""
     flushes: int = 0
     """The count of `Database.flushes` when these steps were submitted."""
-    committed: asyncio.Future[list[Step]] | None = None
-    """The future of their commit; None until they are submitted."""
+    commit: asyncio.Future[list[Step]] | None = None
+    """The future that has the steps once they are committed; None until they are submitted."""
 
     def write(self, connection: Connection, lease: int) -> list[Step]:
         """Insert the steps and update the run's row; in the writer's thread, when no step can be

@@ -239,18 +239,18 @@ class RunRepository(Repository):
         where the run was cancelled meanwhile, StoreFull where the disk was full. An action that
         writes nothing and needs the claim has to wait for `confirm_claim`.
         """
-        queued, now = self._fresh.pop(run_id, None), self._clock()
-        if queued is None or not timedelta() <= now - queued.created <= _FRESH_FOR:
+        queued_run, now = self._fresh.pop(run_id, None), self._clock()
+        if queued_run is None or not timedelta() <= now - queued_run.created <= _FRESH_FOR:
             return None
-        if queued.not_before is not None and queued.not_before > now:
+        if queued_run.not_before is not None and queued_run.not_before > now:
             return None
-        run = queued.to(
+        run = queued_run.to(
             Status.RUNNING,
             started=now,
             not_before=None,
-            fence=queued.fence + 1,
-            attempt=queued.attempt + 1,
-            fruitless_attempts=queued.fruitless_attempts + 1,
+            fence=queued_run.fence + 1,
+            attempt=queued_run.attempt + 1,
+            fruitless_attempts=queued_run.fruitless_attempts + 1,
         )
         lazy_claim = self._submit(PendingSteps(run, 0, owner, to_microseconds(now)), lazily=True)
         lazy_claim.add_done_callback(lambda claim: self._forget_lazy_claim(run, claim))
@@ -338,9 +338,9 @@ class RunRepository(Repository):
         """Submit steps to the writer; steps that were added to a submission that is still pending
         only flush it.
         """
-        if pending_steps.committed is None:
+        if pending_steps.commit is None:
             pending_steps.flushes = self._db.flushes
-            pending_steps.committed = self._db.submit(
+            pending_steps.commit = self._db.submit(
                 lambda connection: pending_steps.write(connection, self._lease_microseconds),
                 durable=durable,
                 lazily=lazily,
@@ -348,7 +348,7 @@ class RunRepository(Repository):
             self._pending[pending_steps.run.id] = pending_steps
         elif not lazily:
             self._db.flush()
-        return pending_steps.committed
+        return pending_steps.commit
 
     async def get_steps(self, run_id: str) -> list[Step]:
         """Return the steps of a run so far, in order."""
@@ -479,7 +479,7 @@ class RunRepository(Repository):
         made a step. Without, the daemon stops or its disk was full: the attempt does not count.
         """
         since = None if not_before is None else self._clock()
-        queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)
+        queued_run = run.to(Status.QUEUED, not_before=not_before, detail=detail)
 
         # Un-awaited steps are written before this work. If the disk refused one, the run is
         # suspended all the same: it resumes from the steps in the journal.
@@ -489,7 +489,7 @@ class RunRepository(Repository):
                 return current  # the lazy claim was refused, so it is still queued
             return release_run(
                 connection,
-                queued,
+                queued_run,
                 None,
                 suspended=True,
                 attempt_counts=not_before is not None,

@@ -94,12 +94,12 @@ class SettledFileWatcher:
             self.close()
 
     async def collect_settled(
-        self, name: str, handled: Collection[tuple[str, str]]
+        self, name: str, handled_versions: Collection[tuple[str, str]]
     ) -> dict[str, str]:
         """Return the versions of settled files by path, at most a batch of them.
 
-        `handled` are pairs of path and version that are left out. Returns nothing during a burst of
-        changes; `on_change` is called again when it may be over.
+        `handled_versions` are pairs of path and version that are left out. Returns nothing during a
+        burst of changes; `on_change` is called again when it may be over.
         """
         state = self._states.get(name)
         if state is None:
@@ -115,7 +115,7 @@ class SettledFileWatcher:
         now, old_files = asyncio.get_running_loop().time(), state.files
         files: dict[str, tuple[str, float]] = {}
         for path, version in scan.files.items():
-            if (path, version) in handled:
+            if (path, version) in handled_versions:
                 continue
             is_unchanged = path in old_files and old_files[path][0] == version
             files[path] = old_files[path] if is_unchanged else (version, now)

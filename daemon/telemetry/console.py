@@ -289,10 +289,10 @@ class EventConsole:
                 count = "1 run ends" if runs == 1 else f"{runs} runs end"
                 return "notice", f"stopping once {count}; Ctrl-C again does not wait"
             case _ if record["level"] in ("warning", "error", "critical"):
-                return self._describe_trouble(record)
+                return self._describe_warning(record)
         return "notice", ""
 
-    def _describe_trouble(self, record: Record) -> tuple[str, str]:
+    def _describe_warning(self, record: Record) -> tuple[str, str]:
         """Return a warning or an error that has no text of its own, in the words of its event."""
         subject = record.get("routine") or record.get("logger") or ""
         words = str(record["event"]).replace(".", " ").replace("_", " ")

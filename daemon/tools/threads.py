@@ -55,14 +55,13 @@ class Threads:
             result, error = None, None
             try:
                 result = context.run(func)
-            except Exception as raised:  # noqa: BLE001  # carried over to whoever awaits
-                # A future takes no StopIteration, and raising it in a coroutine would change its
-                # meaning.
-                error = (
-                    RuntimeError("StopIteration") if isinstance(raised, StopIteration) else raised
-                )
-            except BaseException as raised:  # noqa: BLE001  # SystemExit in a thread would vanish without a word
-                error = RuntimeError(f"the tool tried to end the process ({type(raised).__name__})")
+            except Exception as exception:  # noqa: BLE001  # carried over to whoever awaits
+                error = exception
+                if isinstance(exception, StopIteration):
+                    # A future takes none, and raising it in a coroutine would change its meaning.
+                    error = RuntimeError("StopIteration")
+            except BaseException as exit_:  # noqa: BLE001  # else SystemExit in a thread would go unnoticed
+                error = RuntimeError(f"the tool tried to end the process ({type(exit_).__name__})")
             try:
                 loop.call_soon_threadsafe(set_outcome, result, error)
             except RuntimeError:  # the loop is closed: the daemon has gone

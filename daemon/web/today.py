@@ -26,7 +26,7 @@ MAX_SLOTS = 3000  # on the time line; a minutely routine has 1,440 a day
 MAX_RUNS = 5000  # of today
 
 
-class Trouble(NamedTuple):
+class AttentionItem(NamedTuple):
     """Something that a person should look at, and where."""
 
     text: str
@@ -74,14 +74,14 @@ def show_today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
     failures = Counter(run["routine"] for run in runs_of_today if run_kind(run) in FAILURES)
     failed_deliveries = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
     approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
-    troubles = find_troubles(
+    attention_items = find_attention_items(
         status, find_failing_routines(runs_of_today), len(failed_deliveries), approvals
     )
     zone_name = f"{now:%Z}"
     return "today.html", {
-        "title": "Today: " + ("all is well" if not troubles else troubles[0].text),
+        "title": "Today: " + ("all is well" if not attention_items else attention_items[0].text),
         "status": status,
-        "troubles": troubles,
+        "attention_items": attention_items,
         "incidents": without_approvals(status["incidents"]),
         "report": _request_newest_report(client, runs),
         "lines": [
@@ -112,12 +112,12 @@ def find_failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
     return [routine for routine, kind in last_kinds.items() if kind in FAILURES]
 
 
-def find_troubles(
+def find_attention_items(
     status: Mapping[str, Any],
     failing_names: Sequence[str],
     undelivered_count: int,
     approvals: Sequence[Mapping[str, Any]],
-) -> list[Trouble]:
+) -> list[AttentionItem]:
     """Return what a person should look at, the worst first; what a person knows of is left out.
 
     `status` is the daemon's, with its open incidents.
@@ -132,31 +132,31 @@ def find_troubles(
         incident for incident in without_approvals(status["incidents"]) if not incident["acked"]
     ]
     faulty_count = status["routines"]["invalid"] + status["routines"]["kept"]
-    troubles = []
+    items = []
     if failing_names:
         filters = (
             f"?routine={quote(failing_names[0])}" if len(failing_names) == 1 else "?status=failed"
         )
-        troubles.append(
-            Trouble(f"{pluralize(len(failing_names), 'routine')} failed", f"/runs{filters}")
+        items.append(
+            AttentionItem(f"{pluralize(len(failing_names), 'routine')} failed", f"/runs{filters}")
         )
     if incidents:
         verb = "is" if len(incidents) == 1 else "are"
         text = f"{pluralize(len(incidents), 'incident')} {verb} open"
-        troubles.append(Trouble(text, "/deliveries"))
+        items.append(AttentionItem(text, "/deliveries"))
     if undelivered_count:
         text = f"{pluralize(undelivered_count, 'report')} did not arrive"
-        troubles.append(Trouble(text, "/deliveries?status=failed"))
+        items.append(AttentionItem(text, "/deliveries?status=failed"))
     if faulty_count:
         verb = "has a fault" if faulty_count == 1 else "have faults"
-        troubles.append(Trouble(f"{pluralize(faulty_count, 'routine')} {verb}", "/routines"))
+        items.append(AttentionItem(f"{pluralize(faulty_count, 'routine')} {verb}", "/routines"))
     if status["fault"]:
-        troubles.append(Trouble("the last reload changed nothing", "#fault"))
+        items.append(AttentionItem("the last reload changed nothing", "#fault"))
     if approvals:
         verb = "waits" if len(approvals) == 1 else "wait"
         text = f"{pluralize(len(approvals), 'call')} {verb} for your word"
-        troubles.append(Trouble(text, "/approvals", is_question=True))
-    return troubles
+        items.append(AttentionItem(text, "/approvals", is_question=True))
+    return items
 
 
 def _request_newest_report(client: Client, runs: Sequence[Mapping[str, Any]]) -> Context | None:

@@ -111,10 +111,10 @@ def show_runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context
     }
 
 
-def show_run(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
+def show_run(client: Client, *, run_id: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show a run as a transcript: its prompt, what it did and by which rule, what it used."""
-    record = client.request("GET", f"/v1/runs/{quote(name)}")
-    if record["id"] != name:
+    record = client.request("GET", f"/v1/runs/{quote(run_id)}")
+    if record["id"] != run_id:
         raise PageMoved(f"/runs/{record['id']}")
     return "run.html", transcript_context(client, record)
 
@@ -142,12 +142,14 @@ def _request_exact_call(client: Client, approval_id: str) -> Context:
     return {key: value for key, value in approval.items() if key != "calls"}
 
 
-def show_approval(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
+def show_approval(
+    client: Client, *, approval_id: str, query: Mapping[str, str]
+) -> tuple[str, Context]:
     """Show one approval, what allowing its call for good would write, and the buttons."""
-    record = client.request("GET", f"/v1/approvals/{quote(name)}")
+    record = client.request("GET", f"/v1/approvals/{quote(approval_id)}")
     proposal = None
     if record["status"] == "pending" and query.get("for") == "good":
-        proposal = client.request("GET", f"/v1/approvals/{quote(name)}/proposal")
+        proposal = client.request("GET", f"/v1/approvals/{quote(approval_id)}/proposal")
     return "approval.html", {
         "title": f"Approval of {record['tool']}",
         "approval": record,
@@ -215,9 +217,9 @@ VIEWS: tuple[tuple[str, View], ...] = (
     ("/routines", show_routines),
     ("/routines/{name}", show_routine),
     ("/runs", show_runs),
-    ("/runs/{name}", show_run),
+    ("/runs/{run_id}", show_run),
     ("/approvals", show_approvals),
-    ("/approvals/{name}", show_approval),
+    ("/approvals/{approval_id}", show_approval),
     ("/usage", show_usage),
     ("/deliveries", show_deliveries),
     ("/memory", show_memory),
@@ -229,7 +231,8 @@ class Action(NamedTuple):
     """What a button of the page does.
 
     A POST to `path` sends the `fields` of the form to `api_path` of the API, and then shows
-    `next_path`; of a button on a card of the list of routines, `card_path` if there is one.
+    `next_path`, in which `{new_id}` is the id in the API's answer; of a button on a card of the
+    list of routines, `card_path` if there is one.
     """
 
     path: str
@@ -241,7 +244,7 @@ class Action(NamedTuple):
 
 CARD_PATH = "/routines#r{card}"
 ACTIONS = (
-    Action("/routines/{name}/run", "/v1/routines/{name}/run", "/runs/{id}"),
+    Action("/routines/{name}/run", "/v1/routines/{name}/run", "/runs/{new_id}"),
     Action(
         "/routines/{name}/pause",
         "/v1/routines/{name}/pause",
@@ -254,23 +257,33 @@ ACTIONS = (
         "/routines/{name}",
         card_path=CARD_PATH,
     ),
-    Action("/runs/{name}/cancel", "/v1/runs/{name}/cancel", "/runs/{name}"),
+    Action("/runs/{run_id}/cancel", "/v1/runs/{run_id}/cancel", "/runs/{run_id}"),
     Action(
-        "/approvals/{name}/approve",
-        "/v1/approvals/{name}/approve",
-        "/approvals?said={name}",
+        "/approvals/{approval_id}/approve",
+        "/v1/approvals/{approval_id}/approve",
+        "/approvals?said={approval_id}",
         ("remember",),
     ),
-    Action("/approvals/{name}/reject", "/v1/approvals/{name}/reject", "/approvals?said={name}"),
     Action(
-        "/deliveries/{name}/retry",
-        "/v1/deliveries/{name}/retry",
-        "/deliveries?done=retry&id={name}",
+        "/approvals/{approval_id}/reject",
+        "/v1/approvals/{approval_id}/reject",
+        "/approvals?said={approval_id}",
     ),
     Action(
-        "/deliveries/{name}/drop", "/v1/deliveries/{name}/drop", "/deliveries?done=drop&id={name}"
+        "/deliveries/{delivery_id}/retry",
+        "/v1/deliveries/{delivery_id}/retry",
+        "/deliveries?done=retry&id={delivery_id}",
     ),
-    Action("/incidents/{name}/ack", "/v1/incidents/{name}/ack", "/deliveries?done=ack&id={name}"),
+    Action(
+        "/deliveries/{delivery_id}/drop",
+        "/v1/deliveries/{delivery_id}/drop",
+        "/deliveries?done=drop&id={delivery_id}",
+    ),
+    Action(
+        "/incidents/{incident_id}/ack",
+        "/v1/incidents/{incident_id}/ack",
+        "/deliveries?done=ack&id={incident_id}",
+    ),
 )
 
 
@@ -283,4 +296,4 @@ def perform(
     answer = client.request("POST", action.api_path.format(**quoted_parameters), body)
     if action.card_path and re.fullmatch("[0-9]{1,4}", form.get("card", "")):
         return action.card_path.format(card=form["card"])
-    return action.next_path.format(**quoted_parameters, id=answer.get("id", ""))
+    return action.next_path.format(**quoted_parameters, new_id=answer.get("id", ""))

@@ -484,7 +484,7 @@ async def test_an_invalid_edit_keeps_the_last_valid_routine_and_is_shown_in_the_
     assert 'did you mean "every"?' in item["faults"][0]["text"]
     assert 'did you mean "every"?' in (await home.agentctl("list")).out
     assert (
-        "1 on; 1 of them by what the file said before it broke"
+        "1 on; 1 of them in the version before the file got a fault"
         in (await home.agentctl("status")).out
     )
     result = await home.agentctl("run", "hello")

@@ -444,7 +444,7 @@ def test_settings_of_agents_that_cannot_be_reached_are_none(tmp_path: Path) -> N
     (tmp_path / "config.toml").write_text("")
     # a name that is too long is refused by the system like a folder that may not be entered
     config = load_config(tmp_path / "config.toml", tmp_path / ("x" * 300) / "overlay.toml")
-    assert config.overlay_fault is None
+    assert config.overlay_error is None
 
 
 def test_each_kind_of_target_is_known_to_call_a_person_or_not() -> None:

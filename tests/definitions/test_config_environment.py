@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tomllib
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from daemon.definitions.config.environment import apply_overrides, overrides_in
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config_overlay import Overlay
-from daemon.errors import ConfigError, ToolFailed
+from daemon.errors import ConfigError, Fault, ToolFailed
 
 CLAUDE = '[providers.my-claude]\nkind = "claude"\nmodel = "m"\n'
 
@@ -143,6 +145,35 @@ async def test_a_variable_wins_over_what_agents_set_and_they_are_told(
     with pytest.raises(ToolFailed, match="set by the environment variable AGENTD_LOG__LEVEL"):
         await tool.set("log.level", "error")
     assert (tmp_path / "overlay.toml").read_text() == overlay
+
+
+async def test_a_change_that_is_taken_back_takes_no_other_with_it(
+    load: Any, tmp_path: Path
+) -> None:
+    reloads: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+
+    async def reload() -> None:
+        reload_end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await reloads.put(reload_end)
+        await reload_end
+
+    tool = Overlay(file=tmp_path / "overlay.toml", settings=Settings(load("")), reload=reload)
+    async with asyncio.TaskGroup() as tasks:
+        refused = tasks.create_task(_explain_failure(tool.set("agent.name", "Foo")))
+        reload_end = await reloads.get()
+        tasks.create_task(tool.set("log.level", "error"))
+        for _ in range(3):
+            await asyncio.sleep(0)  # the second change begins, as far as the first one lets it
+        reload_end.set_exception(ConfigError(Fault(file="x", key="", found="", problem="broken")))
+        (await reloads.get()).set_result(None)
+    assert "nothing was changed" in refused.result()
+    assert (tmp_path / "overlay.toml").read_text() == '[log]\nlevel = "error"\n'
+
+
+async def _explain_failure(change: Awaitable[Any]) -> str:
+    with pytest.raises(ToolFailed) as failure:
+        await change
+    return str(failure.value)
 
 
 @pytest.mark.parametrize("key", ["agent.name.F", "agent.name.F.deeper", "agent.nobody", "log"])

@@ -68,7 +68,7 @@ def one_name_only(house: House) -> Iterator[Conflict]:
         yield Conflict("name", "a room has this name", house.name)
 
 
-RULES = (CrossFieldCheck[House](("name", "rooms.*"), one_name_only),)
+CHECKS = (CrossFieldCheck[House](("name", "rooms.*"), one_name_only),)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def read(tmp_path: Path) -> Any:
     def read(text: str | bytes) -> House:
         path = tmp_path / "house.toml"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return load_toml(path, House, RULES)
+        return load_toml(path, House, CHECKS)
 
     return read
 
@@ -212,7 +212,7 @@ def test_fault_is_reported_with_its_correction(read: Any, text: str, line: str) 
     assert lines_of(read, text) == [line]
 
 
-def test_rules_across_fields_speak_beside_broken_keys_they_do_not_read(read: Any) -> None:
+def test_cross_field_checks_speak_beside_broken_keys_they_do_not_read(read: Any) -> None:
     keys = {
         fault.key
         for fault in faults_of(read, 'name = "hall"\nwait = 3\n[rooms.hall]\nwidth = "x"\n')
@@ -449,7 +449,7 @@ def test_any_file_becomes_a_value_or_faults_with_places(
 ) -> None:
     faults: tuple[Fault, ...] = ()
     try:
-        parse(data, House, file="x.toml", rules=RULES)
+        parse(data, House, file="x.toml", checks=CHECKS)
     except ConfigError as error:
         faults = error.faults or pytest.fail("a ConfigError without a fault")
     for fault in faults:

@@ -235,9 +235,9 @@ def test_faults_of_the_config_name_their_lines_and_those_of_the_environment_thei
     ]
     path.write_text("[budget]\nday = 5\n")
     overlay.write_text("\n\n[budget]\nday = -1\n")
-    fault = load_config(path, overlay, env={}).overlay_fault
-    assert fault is not None
-    assert places_of(fault) == ["overlay.toml: budget.day"]
+    error = load_config(path, overlay, env={}).overlay_error
+    assert error is not None
+    assert places_of(error) == ["overlay.toml: budget.day"]
 
 
 def test_faults_of_the_policy_name_their_lines(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS
 from daemon.definitions.reading import Conflict, CrossFieldCheck
+from daemon.definitions.routines.checks import reference_checks
 from daemon.definitions.routines.folder import (
     FileCache,
     FolderContents,
@@ -27,7 +28,6 @@ from daemon.definitions.routines.folder import (
     write_new,
 )
 from daemon.definitions.routines.routine import Deliver, Routine, RoutineDefinition, Trigger
-from daemon.definitions.routines.rules import reference_checks
 from daemon.definitions.schedule import Schedule
 from daemon.delivery.targets import KINDS as TARGETS
 from daemon.errors import ConfigError, Fault, Refused
@@ -110,10 +110,10 @@ on = ["failed"]
 def load(tmp_path: Path) -> Any:
     """Write a routine file and load it."""
 
-    def load(text: str, name: str = "morning", rules: Any = ()) -> Routine:
+    def load(text: str, name: str = "morning", checks: Any = ()) -> Routine:
         path = tmp_path / f"{name}.toml"
         path.write_text(text)
-        return load_routine(path, rules=rules)
+        return load_routine(path, checks=checks)
 
     return load
 
@@ -564,7 +564,7 @@ def test_routine_naming_unknown_things_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(EVERYTHING)
     (tmp_path / "b.toml").write_text(MORNING)
     contents = load_folder(
-        tmp_path, rules=reference_checks({"claud", "offline"}, {"shel", "sysinfo"})
+        tmp_path, checks=reference_checks({"claud", "offline"}, {"shel", "sysinfo"})
     )
     assert list(contents.routines) == ["b"]
     assert [without_place(fault) for fault in contents.faults["a"].faults] == [
@@ -576,9 +576,9 @@ def test_routine_naming_unknown_things_is_invalid(tmp_path: Path) -> None:
 
 def test_unknown_delivery_target_is_a_fault(load: Any) -> None:
     text = '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"'
-    load(text, rules=reference_checks({"offline"}, targets={"fle", "pager"}))
+    load(text, checks=reference_checks({"offline"}, targets={"fle", "pager"}))
     with pytest.raises(ConfigError) as error:
-        load(text, rules=reference_checks({"offline"}))
+        load(text, checks=reference_checks({"offline"}))
     assert [without_place(fault) for fault in error.value.faults] == [
         'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
         'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
@@ -586,7 +586,7 @@ def test_unknown_delivery_target_is_a_fault(load: Any) -> None:
 
 
 def test_unknown_tools_are_no_fault_before_tools_are_loaded(load: Any) -> None:
-    load(EVERYTHING, rules=reference_checks({"claude", "local", "offline"}))
+    load(EVERYTHING, checks=reference_checks({"claude", "local", "offline"}))
 
 
 def test_misspelt_keys_and_unknown_names_are_reported_together(load: Any) -> None:
@@ -605,7 +605,7 @@ name = "host"
 tool = "sysinf"
 """
     with pytest.raises(ConfigError) as error:
-        load(text, rules=reference_checks({"offline"}, {"sysinfo"}))
+        load(text, checks=reference_checks({"offline"}, {"sysinfo"}))
     assert [fault.key for fault in error.value.faults] == [
         *(
             "trigger.cron",
@@ -777,33 +777,33 @@ def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
         text = "[run]\nprompt = 'p'\n" if name != "faulty" else "promt = 1\n"
         (tmp_path / f"{name}.toml").write_text(text)
     cache = FileCache(settled_after=-60)
-    cache.begin("rules")
+    cache.begin("checks")
     first = load_folder(tmp_path, cache=cache)
     (tmp_path / "two.toml").write_text("[run]\nprompt = 'another'\n")
-    cache.begin("rules")
+    cache.begin("checks")
     second = load_folder(tmp_path, cache=cache)
     assert second.routines["one"] is first.routines["one"]
     assert second.faults["faulty"] is first.faults["faulty"]
     assert second.routines["two"].run.prompt == "another"
     (tmp_path / "one.toml").unlink()
-    cache.begin("rules")
+    cache.begin("checks")
     assert set(load_folder(tmp_path, cache=cache).routines) == {"two"}
 
 
-def test_other_rules_read_all_files_again(tmp_path: Path) -> None:
+def test_other_checks_read_all_files_again(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text("[run]\nprompt = 'p'\n")
     cache = FileCache(settled_after=-60)
-    cache.begin("rules")
+    cache.begin("checks")
     first = load_folder(tmp_path, cache=cache)
 
     def refuse(_: RoutineDefinition) -> list[Conflict]:
         return [Conflict("run.prompt", "is refused")]
 
-    cache.begin("rules that refuse all")
-    rules = [CrossFieldCheck((), refuse)]
-    contents = load_folder(tmp_path, rules=rules, cache=cache)
+    cache.begin("checks that refuse all")
+    checks = [CrossFieldCheck((), refuse)]
+    contents = load_folder(tmp_path, checks=checks, cache=cache)
     assert (list(contents.routines), list(contents.faults)) == ([], ["one"])
-    cache.begin("rules")
+    cache.begin("checks")
     assert load_folder(tmp_path, cache=cache).routines == first.routines
 
 
@@ -813,10 +813,10 @@ def test_a_file_that_is_read_again_and_holds_the_same_is_the_routine_in_force(
     for name in ("one", "two"):
         (tmp_path / f"{name}.toml").write_text("[run]\nprompt = 'p'\n")
     cache = FileCache(settled_after=-60)
-    cache.begin("rules")
+    cache.begin("checks")
     first = load_folder(tmp_path, cache=cache)
     (tmp_path / "two.toml").write_text("[run]\nprompt = 'another'\n")
-    cache.begin("other rules", in_force=first.routines)
+    cache.begin("other checks", in_force=first.routines)
     second = load_folder(tmp_path, cache=cache)
     assert second.routines["one"] is first.routines["one"]
     assert second.routines["two"].run.prompt == "another"
@@ -825,7 +825,7 @@ def test_a_file_that_is_read_again_and_holds_the_same_is_the_routine_in_force(
 def test_a_file_that_changed_just_now_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text("[run]\nprompt = 'p'\n")
     cache = FileCache()
-    cache.begin("rules")
+    cache.begin("checks")
     first = load_folder(tmp_path, cache=cache)
-    cache.begin("rules")
+    cache.begin("checks")
     assert load_folder(tmp_path, cache=cache).routines["one"] is not first.routines["one"]

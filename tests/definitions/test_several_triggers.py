@@ -225,11 +225,11 @@ def test_a_routine_is_given_the_calendars_that_it_names(tmp_path: Path) -> None:
 
 def test_a_changed_calendar_changes_the_routine_but_begins_no_new_baseline(tmp_path: Path) -> None:
     routines, workspace = folders(tmp_path)
-    cache, rules = FileCache(settled_after=0), calendar_checks(workspace)
+    cache, checks = FileCache(settled_after=0), calendar_checks(workspace)
 
     def read() -> FolderContents:
-        cache.begin("the same rules")
-        return load_folder(routines, rules=rules, workspace=workspace, cache=cache)
+        cache.begin("the same checks")
+        return load_folder(routines, checks=checks, workspace=workspace, cache=cache)
 
     old = read().routines
     assert not diff(old, read().routines)
@@ -252,7 +252,7 @@ def test_a_calendar_that_cannot_be_read_is_a_fault_of_the_routine(
     (workspace / "holidays.ics").unlink()
     if content:
         (workspace / "holidays.ics").write_text(content)
-    contents = load_folder(routines, rules=calendar_checks(workspace), workspace=workspace)
+    contents = load_folder(routines, checks=calendar_checks(workspace), workspace=workspace)
     (fault,) = contents.faults["report"].faults
     assert (fault.key, fault.found) == ("trigger.skip[1]", '"holidays.ics"')
     assert fault.problem.startswith(problem) and str(workspace) in fault.hint

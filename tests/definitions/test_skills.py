@@ -24,8 +24,8 @@ def test_a_folder_of_skills_is_loaded_as_a_catalog(tmp_path):
     catalog = load_skills(tmp_path)
     assert catalog.list_skills() == [("backup", "For backup."), ("disk-care", "For disk-care.")]
     assert catalog.guides(["backup", "nothing"]) == "## Skill: backup\n# How\nDo it backup-wise."
-    assert catalog.read("disk-care").endswith("Files of this skill: details.md")
-    assert catalog.read("disk-care", "details.md") == "more"
+    assert catalog.read_guide("disk-care").endswith("Files of this skill: details.md")
+    assert catalog.read_guide("disk-care", "details.md") == "more"
     assert not catalog.faults
     assert load_skills(tmp_path / "nowhere").skills == {}
 
@@ -59,7 +59,7 @@ def test_what_lies_in_a_hidden_folder_of_a_skill_is_not_listed(tmp_path):
     for name in (".git/objects/ab/cd", ".draft.md", "examples/.hidden", "examples/one.md"):
         (tmp_path / "fine" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "fine" / name).write_text("x")
-    guide = load_skills(tmp_path).read("fine")
+    guide = load_skills(tmp_path).read_guide("fine")
     assert guide.endswith("Files of this skill: details.md, examples/one.md")
 
 
@@ -69,7 +69,7 @@ def test_a_skill_reads_only_its_own_files(tmp_path, file):
     write(tmp_path / "skills", "fine", details="x")
     (tmp_path / "skills/fine/link").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(ToolFailed, match="has no file"):
-        load_skills(tmp_path / "skills").read("fine", file)
+        load_skills(tmp_path / "skills").read_guide("fine", file)
 
 
 def test_yaml_tags_construct_no_objects(tmp_path):

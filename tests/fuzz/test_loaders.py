@@ -130,8 +130,8 @@ def load_overlay(content: bytes, folder: Path) -> object:
     path.chmod(0o600)
     overlay.write_bytes(content)
     config = load_config(path, overlay, env={})  # a bad overlay is left out and named
-    if config.overlay_fault is not None:
-        raise config.overlay_fault
+    if config.overlay_error is not None:
+        raise config.overlay_error
     return config
 
 

@@ -128,7 +128,7 @@ def test_wildcards_are_patterns_outside_quotes_and_literal_inside_quotes() -> No
 
 
 @pytest.mark.parametrize(
-    ("line", "instead"),
+    ("line", "alternative"),
     [
         ("git log --since=$(date +%F)", "--since=yesterday"),
         ("echo $HOME", "single quotes"),
@@ -145,10 +145,10 @@ def test_wildcards_are_patterns_outside_quotes_and_literal_inside_quotes() -> No
         ('echo "$x"', "single quotes"),
     ],
 )
-def test_refusal_shows_the_accepted_spelling(line: str, instead: str) -> None:
+def test_refusal_shows_the_accepted_spelling(line: str, alternative: str) -> None:
     with pytest.raises(CallRejected) as error:
         parse_line(line)
-    assert instead in error.value.instead
+    assert alternative in error.value.alternative
 
 
 # Controls, spaces that are none, marks without ink, directions of writing, tags, halves of

@@ -27,11 +27,11 @@ def test_each_option_and_operand_in_the_program_tables_has_a_known_kind(program:
 
 def test_each_word_list_of_the_policy_tables_loads() -> None:
     for table, lists in load_table("words").items():
-        if table != "instead":
+        if table != "alternatives":
             assert all(
                 word_list(table, name) for name, text in lists.items() if isinstance(text, str)
             )
 
 
 def test_alternatives_are_listed_only_for_programs_without_a_profile() -> None:
-    assert not load_table("words")["instead"].keys() & read_only_programs().keys()
+    assert not load_table("words")["alternatives"].keys() & read_only_programs().keys()

@@ -1,4 +1,4 @@
-"""Of all rules that speak of a call the strictest decides; what none speaks of is denied."""
+"""Of all rules that cover a call the strictest decides; what none covers is denied."""
 
 from dataclasses import replace
 
@@ -155,7 +155,7 @@ def test_a_search_of_a_tree_with_denied_paths_is_denied_unless_they_are_excluded
     excluded_globs = tuple(
         Glob(pattern, ignore_case=True) for pattern in (".env*", "*.pem", "**/.ssh/**")
     )
-    passing = command("grep -r x src", "src", trees=(("src",),), excluded=excluded_globs)
+    passing = command("grep -r x src", "src", trees=(("src",),), excluded_globs=excluded_globs)
     for pattern in (".env*", "*.pem", "**/.ssh/**"):
         assert effect(tree, free, rule(DENY, "*", paths=pattern)) is DENY
         assert effect(passing, free, rule(DENY, "*", paths=pattern)) is ALLOW

@@ -9,7 +9,7 @@ import pytest
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.folder import load_folder
 from daemon.models import Json
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from tests.fakes.vendor import FakeVendor
 from tests.providers.calls import FUNCTIONS, WAYS, Opener, user
 
@@ -80,7 +80,7 @@ def faults(folder: Path, run: str) -> str:
     (folder / "routines").mkdir()
     (folder / "routines/think.toml").write_text(f'[run]\nprompt = "Think."\n{run}\n')
     config = load_config(folder / "config.toml", env={})
-    contents = load_folder(config.routines_path, rules=routine_rules(config))
+    contents = load_folder(config.routines_path, checks=routine_checks(config))
     return "\n".join(str(error) for error in contents.faults.values())
 
 

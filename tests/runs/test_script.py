@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from daemon.definitions.routines.checks import PEOPLE_CHECKS
 from daemon.definitions.routines.folder import routine_of
-from daemon.definitions.routines.rules import PEOPLE_RULES
 from daemon.errors import ConfigError
 from daemon.models import Status, StepKind, Taint
 from tests.replaying import ReplayedApp
@@ -269,7 +269,7 @@ async def test_no_preview_is_shown_of_a_prompt_that_is_never_made(tmp_path):
 
 def faults(text):
     try:
-        routine_of(tomllib.loads(text), Path("job.toml"), rules=PEOPLE_RULES)
+        routine_of(tomllib.loads(text), Path("job.toml"), checks=PEOPLE_CHECKS)
     except ConfigError as error:
         return list(dict.fromkeys(f"{fault.key}: {fault.problem}" for fault in error.faults))
     return []

@@ -90,7 +90,7 @@ async def test_recalling_tainted_memory_taints_the_run(app):
         assert not (app.workspace / "notes/garden.md").exists()
 
 
-async def test_the_prompt_says_that_memory_recall_finds_omitted_memories(app):
+async def test_the_prompt_says_that_memory_recall_finds_memories_that_are_left_out(app):
     async with app:
         await run_with_report(app, "writer", READ)
         await run_with_report(app, "writer", WRITE)
@@ -136,7 +136,7 @@ async def test_a_run_tainted_from_the_start_gets_all_memory(app):
         assert "left_out" not in prompt
 
 
-async def test_untainted_memory_is_shown_beside_the_note_on_omitted_memory(app):
+async def test_untainted_memory_is_shown_beside_the_note_on_memory_that_is_left_out(app):
     async with app:
         memory = app.daemon.store.memory
         await memory.store("garden", "What is new in the garden, the owner likes to know.")
@@ -149,7 +149,7 @@ async def test_untainted_memory_is_shown_beside_the_note_on_omitted_memory(app):
         assert "taint" not in prompt
 
 
-async def test_inspect_names_the_omitted_memory(app):
+async def test_inspect_names_the_memory_that_is_left_out(app):
     async with app, app.serve_api() as socket:
         await run_with_report(app, "writer", READ)
         run = await run_with_report(app, "writer", WRITE)

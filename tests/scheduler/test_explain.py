@@ -44,7 +44,7 @@ def explain_slot(
     *,
     now: str = "05 12:00",
     rows: Any = (),
-    following: Any = None,
+    next_row: Any = None,
     last_run: Run | None = None,
     baseline: str = "01 00:00",
     state: Any = None,
@@ -75,7 +75,7 @@ def explain_slot(
             until=at(moment) + timedelta(seconds=seconds),
             now=at(now),
             rows=rows,
-            following=following,
+            next_row=next_row,
             run=last_run,
             elsewhere=elsewhere,
             needs_rehearsal=needs_rehearsal,
@@ -220,7 +220,7 @@ HOURS = {
         (
             {
                 "rows": [row("02 09:00", Outcome.MISSED, Reason.DOWN)],
-                "following": row("03 09:00", Outcome.CAUGHT_UP, run="r"),
+                "next_row": row("03 09:00", Outcome.CAUGHT_UP, run="r"),
             },
             "missed",
             (
@@ -299,7 +299,7 @@ HOURS = {
             "disabled",
             "daily does not start at @: its file says enabled = false.",
         ),
-        ({}, "undecided", "daily is due since @, and its slot is just being settled."),
+        ({}, "undecided", "daily is due since @, and its start is being decided right now."),
         (
             {"trigger": {"cron": "0 8 * * *", "timezone": "UTC"}},
             "never_due",
@@ -423,7 +423,10 @@ def test_why_names_the_random_moments_of_the_day() -> None:
     )
     assert "moments = 2 (drawn for that day: " in because.sentence
     sentence = explain_slot("06 09:00", **keys).sentence
-    assert "speaks only if a moment is open then" in sentence or "by every" in sentence
+    assert (
+        "starts only if no run reported since the last random moment" in sentence
+        or "by every" in sentence
+    )
 
 
 def test_why_without_a_time_explains_the_last_or_else_the_next_slot() -> None:
@@ -495,7 +498,7 @@ async def test_why_agrees_with_what_the_engine_did(harness: EngineHarness) -> No
                 until=first + timedelta(minutes=1),
                 now=datetime.now(UTC),
                 rows=rows,
-                following=after[0] if after else None,
+                next_row=after[0] if after else None,
                 run=None,
             )
         ).outcome

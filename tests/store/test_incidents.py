@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from daemon.errors import NotFound
 from daemon.models import (
@@ -202,11 +203,10 @@ async def test_alerts_of_a_broken_target_go_to_another_target(
     ledger.journal.incidents.settings = IncidentSettings(to=("mail", "ops"))
     await end_run(ledger, clock)
     [alert] = await ledger.journal.outbox.find()
-    for _ in range(4):
-        assert (
+    with capture_logs() as logs:
+        for _ in range(4):
             await ledger.journal.incidents.report("target mail", "451 later", delivery=alert.id)
-            is None
-        )
+    assert logs == [], "somebody was told"
     assert sorted(await list_deliveries(ledger.journal, "ops")) == ["failed", "incident.opened"]
     await ledger.journal.outbox.mark_delivered(alert.id, "there")
     assert [incident.subject for incident in await ledger.journal.incidents.find()] == [
@@ -241,14 +241,18 @@ async def test_an_alert_goes_to_another_target_once_though_the_clock_is_set_back
     )
 
 
-async def test_an_incident_without_a_working_target_is_returned_to_the_caller_once(
+async def test_an_incident_without_a_working_target_is_logged_once(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     ledger.journal.incidents.settings = IncidentSettings(to=("mail",))
-    unheard = await ledger.journal.incidents.report("target mail", "451 later")
-    assert unheard is not None and unheard.subject == "target mail"
-    assert await ledger.journal.incidents.report("target mail", "452 later") is None, (
-        "once is enough"
+    with capture_logs() as logs:
+        for error in ("451 later", "452 later"):
+            await ledger.journal.incidents.report("target mail", error)
+    [line] = logs
+    assert (line["event"], line["subject"], line["error"]) == (
+        "incident.undeliverable",
+        "target mail",
+        "451 later",
     )
     assert await ledger.journal.outbox.find() == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.web.today import find_failing_routines, find_troubles
+from daemon.web.today import find_attention_items, find_failing_routines
 
 
 def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00:00Z") -> dict:
@@ -31,15 +31,15 @@ def test_a_failure_is_over_when_a_later_run_has_succeeded() -> None:
 
 
 def test_nothing_is_said_where_all_is_well_or_known() -> None:
-    assert find_troubles(make_status(), [], 0, []) == []
+    assert find_attention_items(make_status(), [], 0, []) == []
     status = make_status("routine mute", "target ops", acked_at="2026-03-02T08:00:00Z")
-    assert find_troubles(status, ["mute"], 0, []) == []
+    assert find_attention_items(status, ["mute"], 0, []) == []
 
 
-def test_each_trouble_is_counted_and_leads_to_its_view_the_worst_first() -> None:
+def test_each_attention_item_is_counted_and_leads_to_its_view_the_worst_first() -> None:
     status = make_status("routine mute", "target ops", fault="config.toml: …", invalid=1, kept=1)
-    troubles = find_troubles(status, ["mute"], 2, [{}])
-    assert [(trouble.text, trouble.href) for trouble in troubles] == [
+    attention_items = find_attention_items(status, ["mute"], 2, [{}])
+    assert [(item.text, item.href) for item in attention_items] == [
         ("1 routine failed", "/runs?routine=mute"),
         ("2 incidents are open", "/deliveries"),
         ("2 reports did not arrive", "/deliveries?status=failed"),
@@ -47,9 +47,9 @@ def test_each_trouble_is_counted_and_leads_to_its_view_the_worst_first() -> None
         ("the last reload changed nothing", "#fault"),
         ("1 call waits for your word", "/approvals"),
     ]
-    assert [trouble.is_question for trouble in troubles] == [False] * 5 + [True]
+    assert [item.is_question for item in attention_items] == [False] * 5 + [True]
 
 
 def test_a_call_that_waits_is_told_once_though_it_has_an_incident() -> None:
-    troubles = find_troubles(make_status("approval for notes"), [], 0, [{}, {}])
-    assert [trouble.text for trouble in troubles] == ["2 calls wait for your word"]
+    attention_items = find_attention_items(make_status("approval for notes"), [], 0, [{}, {}])
+    assert [item.text for item in attention_items] == ["2 calls wait for your word"]

@@ -192,7 +192,7 @@ def restore(
             time_row, files = _prepare(file, temporary_file, moment, progress)
             _check_links(files, folders)
             if database.exists():
-                old_database = _free_name(
+                old_database = _free_path(
                     state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
                 )
                 _checkpoint(database)
@@ -292,13 +292,13 @@ def _check_links(files: list[tuple[str, str, bytes]], folders: dict[str, Path]) 
             )
 
 
-def _free_name(path: Path) -> Path:
+def _free_path(path: Path) -> Path:
     """Return a path at which nothing is: that one, or one with a number."""
-    number, free = 1, path
-    while os.path.lexists(free):
+    number, free_path = 1, path
+    while os.path.lexists(free_path):
         number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free
+        free_path = path.with_name(f"{path.name}-{number}")
+    return free_path
 
 
 def _write_files(files: list[tuple[str, str, bytes]], folders: dict[str, Path]) -> list[str]:

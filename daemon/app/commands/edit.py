@@ -31,7 +31,7 @@ from daemon.definitions.routines.source import (
 )
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, DaemonError, Fault, NotFound, Refused
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from daemon.tools import user_tools
 
 # Where neither $VISUAL nor $EDITOR says which; the first is Debian's choice of the administrator.
@@ -162,12 +162,12 @@ def _faults_of(text: bytes, path: Path, config: Config, state: Path) -> Sequence
         tools = {*TOOLS, *user_tools.load(config).names()}
         if config.search.kind:
             tools.add("web_search")
-        rules = routine_rules(config, tools, workspace=config.workspace_path(state))
+        checks = routine_checks(config, tools, workspace=config.workspace_path(state))
     except ConfigError:  # what is wrong with own tools, `agentctl validate` says
-        rules = routine_rules(config, workspace=config.workspace_path(state))
+        checks = routine_checks(config, workspace=config.workspace_path(state))
     try:
         routines = load_folder(config.routines_path, agent_folder=state / AGENT_FOLDER)
-        check_source(text, path, rules=rules, routines=routines)
+        check_source(text, path, checks=checks, routines=routines)
     except ConfigError as error:
         return error.faults
     return ()

@@ -26,14 +26,14 @@ from urllib.parse import quote
 import tomli_w
 
 from daemon.app.commands.validate import TOOLS
-from daemon.app.setup.config_file import with_table, write_config
+from daemon.app.setup.config_file import lock_config, with_table, write_config
+from daemon.definitions.config.checks import CONFIG_CHECKS
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.rules import RULES as CONFIG_RULES
 from daemon.definitions.config.tables import check_zone
 from daemon.definitions.crontab_file import CrontabJob, parse_crontab
 from daemon.definitions.reading import parse
+from daemon.definitions.routines.checks import PEOPLE_CHECKS
 from daemon.definitions.routines.folder import AGENT_FOLDER, RESERVED, routine_of, write_new
-from daemon.definitions.routines.rules import PEOPLE_RULES
 from daemon.definitions.values import InvalidValue
 from daemon.definitions.words import display
 from daemon.delivery.channels.mail_url import (
@@ -49,7 +49,7 @@ from daemon.policy.policy import Policy
 from daemon.policy.requests import Request, analyze_call
 from daemon.policy.verdicts import judge_part
 from daemon.sandbox.system_paths import SETTINGS, system_folders
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from daemon.tools.builtin.command_lines import find_program
 
 # Crontabs of the system, where a user stands before each command.
@@ -113,9 +113,9 @@ class CrontabImport:
     routines: list[ImportedRoutine] = field(default_factory=list)
     targets: dict[str, dict[str, str]] = field(default_factory=dict)
     """New [targets] of config.toml, by name."""
-    refused: list[LineRemark] = field(default_factory=list)
-    existing: list[LineRemark] = field(default_factory=list)
-    """Lines that were imported before, with the routine."""
+    refused_lines: list[LineRemark] = field(default_factory=list)
+    existing_lines: list[LineRemark] = field(default_factory=list)
+    """Those that were imported before, with the routine."""
     notes: list[LineRemark] = field(default_factory=list)
     is_written: bool = False
 
@@ -185,7 +185,7 @@ def compose_import(
             )
     crontab = parse_crontab(source.text, has_users=source.has_users)
     result = CrontabImport(source=source.name)
-    result.refused += [
+    result.refused_lines += [
         LineRemark(line=fault.line, text=fault.text, remark=fault.problem)
         for fault in crontab.faults
     ]
@@ -199,8 +199,8 @@ def compose_import(
         try:
             composer.add(job)
         except LineNotImportable as error:
-            result.refused.append(LineRemark(line=job.line, text=job.text, remark=str(error)))
-    result.refused.sort(key=lambda remark: remark.line)
+            result.refused_lines.append(LineRemark(line=job.line, text=job.text, remark=str(error)))
+    result.refused_lines.sort(key=lambda remark: remark.line)
     return result
 
 
@@ -241,7 +241,7 @@ class _Composer:
         if routine := self._routine_of_head.get(head):
             self._line_of_head[head] = job.line
             remark = LineRemark(line=job.line, text=job.text, remark=routine)
-            self._result.existing.append(remark)
+            self._result.existing_lines.append(remark)
             return
         user = _user_name()
         if job.user and job.user != user:
@@ -300,9 +300,9 @@ class _Composer:
             raise LineNotImportable(f"{error}; or {self._script_hint(job)}") from None
         for pipeline in request.line:
             for command in pipeline.commands:
-                if instead := _BUILTINS.get(command.argv[0]):
+                if alternative := _BUILTINS.get(command.argv[0]):
                     raise LineNotImportable(
-                        f"{command.argv[0]} is no program, but a word of a shell: {instead}"
+                        f"{command.argv[0]} is no program, but a word of a shell: {alternative}"
                     )
                 if find_program(command.argv[0]) is None:
                     raise LineNotImportable(
@@ -329,9 +329,9 @@ class _Composer:
             ) from None
         verdict = trial.judge("shell", arguments, routine=name)
         if verdict.effect is Effect.DENY:
-            instead = f"; {verdict.alternative}" if verdict.alternative else ""
+            alternative = f"; {verdict.alternative}" if verdict.alternative else ""
             raise LineNotImportable(
-                f"the policy denies it: {verdict.reason} ({verdict.rule}){instead}"
+                f"the policy denies it: {verdict.reason} ({verdict.rule}){alternative}"
             )
         return new_rules
 
@@ -348,7 +348,7 @@ class _Composer:
                 os.path.lexists(path) or (folder != "/" and os.path.isdir(folder))  # noqa: PTH112
             )
             real_path = Path(os.path.realpath(path))
-            if is_path and not any(real_path.is_relative_to(shown) for shown in shown_paths):
+            if is_path and not any(map(real_path.is_relative_to, shown_paths)):
                 remark = (
                     f"commands do not see {path}: where this one is to read it, name it in [paths] "
                     "read of policy.toml (a rule of the policy may allow the command then)"
@@ -395,8 +395,8 @@ class _Composer:
             text.encode()
             if targets:
                 config = with_targets(config, {**self._result.targets, **targets})
-            rules = (*PEOPLE_RULES, *routine_rules(config, TOOLS))
-            routine_of(tomllib.loads(text), path, rules=rules)
+            checks = (*PEOPLE_CHECKS, *routine_checks(config, TOOLS))
+            routine_of(tomllib.loads(text), path, checks=checks)
         except ConfigError as error:
             fault = error.faults[0]
             hint = f"; {fault.hint}" if fault.hint else ""
@@ -433,7 +433,9 @@ def _unique(stem: str, taken_names: Collection[str], *, digest: str) -> str:
 def with_targets(config: Config, targets: Mapping[str, Mapping[str, str]]) -> Config:
     """Return a config with these targets besides its own, as it is read from its file."""
     text = add_targets(config.file.read_text("utf-8"), targets)
-    return parse(tomllib.loads(text), Config, file=config.file, rules=CONFIG_RULES).at(config.file)
+    return parse(tomllib.loads(text), Config, file=config.file, checks=CONFIG_CHECKS).at(
+        config.file
+    )
 
 
 def add_targets(text: str, targets: Mapping[str, Mapping[str, str]]) -> str:
@@ -534,8 +536,8 @@ def describe(result: CrontabImport, config: Config, *, as_json: bool) -> str:
                     for remark in remarks
                 ]
                 for key, remarks in (
-                    ("refused", result.refused),
-                    ("existing", result.existing),
+                    ("refused", result.refused_lines),
+                    ("existing", result.existing_lines),
                     ("notes", result.notes),
                 )
             },
@@ -558,8 +560,8 @@ def describe(result: CrontabImport, config: Config, *, as_json: bool) -> str:
         )
         blocks.append("\n\n".join([head, *rules]))
     for title, remarks in (
-        ("Not taken over", result.refused),
-        ("Imported before, left as it is", result.existing),
+        ("Not taken over", result.refused_lines),
+        ("Imported before, left as it is", result.existing_lines),
         ("Notes", result.notes),
     ):
         if remarks:
@@ -617,8 +619,9 @@ def write(result: CrontabImport, config: Config) -> None:
     """Write the targets, then the routines. Raises Refused for a file that cannot be written."""
     if result.targets:
         try:
-            old_text = config.file.read_text("utf-8")
-            write_config(config.file, add_targets(old_text, result.targets))
+            with lock_config(config.file):
+                old_text = config.file.read_text("utf-8")
+                write_config(config.file, add_targets(old_text, result.targets))
         except (OSError, ValueError, ConfigError) as error:
             raise Refused(f"{display(config.file)} was not changed: {error}") from None
     for routine in result.routines:

@@ -269,14 +269,14 @@ async def follow(
     tail = Tail(file)
 
     def show_new_lines() -> None:
-        for line in tail.read():
+        for line in tail.read_new_lines():
             record = log_filter(line)
             if record is not None:
                 show(line, record)
 
     try:
         for line, record in last_records(
-            _lines_newest_first(file, tail.read()), log_filter, number
+            _lines_newest_first(file, tail.read_new_lines()), log_filter, number
         ):
             show(line, record)
         while True:
@@ -300,7 +300,7 @@ class Tail:
         self._file: IO[bytes] | None = None
         self._partial_line = b""
 
-    def read(self) -> list[str]:
+    def read_new_lines(self) -> list[str]:
         """Return the whole lines written since the last call."""
         lines = self._lines()
         if self._file is not None and self._is_replaced():

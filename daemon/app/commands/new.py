@@ -37,7 +37,7 @@ from daemon.definitions.words import did_you_mean, display
 from daemon.errors import ConfigError, Refused, UnclearArgument
 from daemon.policy.policy import Policy
 from daemon.runs.approvals.expected import describe_approvals
-from daemon.scheduler.routine_rules import routine_rules
+from daemon.scheduler.routine_checks import routine_checks
 from daemon.scheduler.routine_times import schedule_of
 from daemon.system.clock import format_date_time, host_zone
 from daemon.tools import user_tools
@@ -170,7 +170,7 @@ def compose(
         raise Refused(str(error)) from None
     if config.search.kind:
         own_tools.append("web_search")
-    rules = routine_rules(config, {*TOOLS, *own_tools})
+    checks = routine_checks(config, {*TOOLS, *own_tools})
     if options.recipe is None:
         text = _text_of_task(options, trigger, path, zone=zone, now=now)
     else:
@@ -184,7 +184,7 @@ def compose(
     except ConfigError as error:
         raise Refused(f"{display(path)} cannot be written: {error}") from None
     try:
-        routine = check_source(content, path, rules=rules, routines=routines_read)
+        routine = check_source(content, path, checks=checks, routines=routines_read)
     except ConfigError as error:
         hint = ""
         if options.recipe is not None:

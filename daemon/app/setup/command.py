@@ -26,6 +26,7 @@ from daemon.app.setup import FIRST_START_VARIABLE
 from daemon.app.setup.config_file import (
     check_secret,
     check_table,
+    lock_config,
     with_table,
     write_config,
     write_secret,
@@ -118,19 +119,20 @@ class ConfigEditor:
         self.prepare()
         old_secrets: dict[Path, str | None] = {}
         try:
-            text = with_table(
-                self.file.read_text("utf-8"),
-                kind,
-                table_name,
-                table,
-                default=default,
-                replace=replace,
-            )
-            for name, secret in secrets.items():
-                path = self.file.parent / name
-                old_secrets[path] = path.read_text("utf-8") if path.exists() else None
-                write_secret(path, secret)
-            write_config(self.file, text)
+            with lock_config(self.file):
+                text = with_table(
+                    self.file.read_text("utf-8"),
+                    kind,
+                    table_name,
+                    table,
+                    default=default,
+                    replace=replace,
+                )
+                for name, secret in secrets.items():
+                    path = self.file.parent / name
+                    old_secrets[path] = path.read_text("utf-8") if path.exists() else None
+                    write_secret(path, secret)
+                write_config(self.file, text)
         except (OSError, ValueError, ConfigError) as error:
             for path, old_secret in old_secrets.items():
                 if old_secret is None:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from daemon.definitions.config.checks import CONFIG_CHECKS
 from daemon.definitions.config.config import Config
-from daemon.definitions.config.rules import RULES
 from daemon.definitions.reading import parse
 from daemon.errors import Refused
 from daemon.models import Json
+from daemon.system.file_lock import lock_file
 from daemon.system.replace_file import replace_file
 
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _REMARK = "# Written by `agentctl setup`."
+_MAX_LOCK_SECONDS = 10.0  # a change takes a fraction of that
 
 
 def with_table(
@@ -91,13 +94,34 @@ def _without_table(text: str, kind: str, name: str) -> str:
     return text
 
 
+@contextmanager
+def lock_config(file: Path) -> Iterator[None]:
+    """Lock a config file while the body reads, changes and writes it, so that of two programs that
+    do so at once neither loses the change of the other.
+
+    Raises ValueError if another program keeps the lock, OSError if there is no such folder.
+    """
+    # the folder, as the file itself is replaced by another one
+    folder = os.open(file.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            lock_file(folder, _MAX_LOCK_SECONDS)
+        except TimeoutError as error:
+            raise ValueError(str(error)) from None
+        except OSError:
+            pass  # a network file system may lock no folder; that is no reason to change nothing
+        yield
+    finally:
+        os.close(folder)
+
+
 def write_config(file: Path, text: str) -> None:
-    """Replace a config file, at once or not at all; its mode stays.
+    """Replace a config file, at once or not at all; its mode stays. Call it within `lock_config`.
 
     Raises ConfigError if the daemon would refuse the text, ValueError or OSError if the file cannot
     be replaced.
     """
-    parse(tomllib.loads(text), Config, file=file, rules=RULES)
+    parse(tomllib.loads(text), Config, file=file, checks=CONFIG_CHECKS)
     target = file.resolve()
     status = target.stat()
     if status.st_uid != os.geteuid():

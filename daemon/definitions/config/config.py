@@ -114,7 +114,7 @@ class Config(Table):
     memory: MemoryConfig = MemoryConfig()
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
-    _overlay_fault: ConfigError | None = PrivateAttr(default=None)
+    _overlay_error: ConfigError | None = PrivateAttr(default=None)
     _overrides: tuple[Override, ...] = PrivateAttr(default=())
 
     def at(self, file: Path) -> Self:
@@ -129,13 +129,13 @@ class Config(Table):
         return self._file
 
     @property
-    def overlay_fault(self) -> ConfigError | None:
+    def overlay_error(self) -> ConfigError | None:
         """What is wrong with the settings that agents wrote, if they are ignored for it."""
-        return self._overlay_fault
+        return self._overlay_error
 
-    def without_overlay(self, fault: ConfigError) -> Self:
+    def without_overlay(self, error: ConfigError) -> Self:
         """Set why the settings of agents are not in this config; return this config."""
-        self._overlay_fault = fault
+        self._overlay_error = error
         return self
 
     @property

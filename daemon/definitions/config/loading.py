@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from daemon.definitions.config.checks import CONFIG_CHECKS
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.environment import (
     Override,
@@ -15,7 +16,6 @@ from daemon.definitions.config.environment import (
     name_variables_in,
     overrides_in,
 )
-from daemon.definitions.config.rules import RULES
 from daemon.definitions.config.secret_files import refuse_if_shared
 from daemon.definitions.config.tables import KINDS_WITH_PASSWORD, SENDMAIL_SCHEME, is_settable
 from daemon.definitions.reading import Conflict, as_fault, parse, parse_toml, read_text, read_toml
@@ -31,7 +31,7 @@ def load_config(
     """Return the config of a file. Raises ConfigError with all its faults.
 
     `overlay` is the file with the settings that agents wrote. They override those of `path`; if the
-    result has faults, they are ignored (`Config.overlay_fault`). Variables of `env` override both
+    result has faults, they are ignored (`Config.overlay_error`). Variables of `env` override both
     (see `environment`).
     """
     text = read_text(path)
@@ -42,8 +42,8 @@ def load_config(
     if overlay is not None and os.path.exists(overlay):  # noqa: PTH110
         try:
             config = _parse(_with_overlay(data, overlay), overrides, overlay).at(path)
-        except ConfigError as fault:
-            config = config.without_overlay(fault)
+        except ConfigError as error:
+            config = config.without_overlay(error)
     secrets_of_environment = {override.key for override in overrides}
     for key in _secrets_in(config):
         if key not in secrets_of_environment:
@@ -57,7 +57,7 @@ def _parse(data: Json, overrides: Sequence[Override], file: Path, text: str = ""
     """
     try:
         settings = apply_overrides(data, overrides)
-        return parse(settings, Config, file=file, rules=RULES, text=text)
+        return parse(settings, Config, file=file, checks=CONFIG_CHECKS, text=text)
     except ConfigError as error:
         raise ConfigError(*name_variables_in(error.faults, overrides, data)) from None
 

@@ -19,8 +19,8 @@ from daemon.definitions.reading import (
     with_lines_of_file,
 )
 from daemon.definitions.routines.chains import find_broken_chains, find_cycles
+from daemon.definitions.routines.checks import AGENT_CHECKS, PEOPLE_CHECKS, ROUTINE_CHECKS
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
-from daemon.definitions.routines.rules import AGENT_RULES, PEOPLE_RULES, RULES
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, Refused
 
@@ -32,14 +32,14 @@ AGENT_FOLDER = "routines.d"
 
 
 def load_routine(
-    path: Path, *, rules: Sequence[CrossFieldCheck[RoutineDefinition]] = ()
+    path: Path, *, checks: Sequence[CrossFieldCheck[RoutineDefinition]] = ()
 ) -> Routine:
     """Return the routine of a file. Raises ConfigError with all its faults, also by further
-    `rules`.
+    `checks`.
     """
     try:
         text = read_text(path)
-        return routine_of(parse_toml(text, path), path, rules=rules, text=text)
+        return routine_of(parse_toml(text, path), path, checks=checks, text=text)
     except ConfigError as error:
         faults = name_faults(path.name.removesuffix(".toml"), path)
         raise ConfigError(*dict.fromkeys([*faults, *error.faults])) from None
@@ -49,7 +49,7 @@ def routine_of(
     data: Mapping[str, object],
     path: Path,
     *,
-    rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
+    checks: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
     text: str = "",
 ) -> Routine:
     """Return the routine of a file at `path` with this data, which need not exist. Raises
@@ -59,7 +59,7 @@ def routine_of(
     faults = list(name_faults(name, path))
     try:
         definition = parse(
-            dict(data), RoutineDefinition, file=path, rules=(*RULES, *rules), text=text
+            dict(data), RoutineDefinition, file=path, checks=(*ROUTINE_CHECKS, *checks), text=text
         )
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
@@ -87,10 +87,11 @@ def name_faults(name: str, path: Path) -> Iterator[Fault]:
 
 @dataclass(frozen=True, slots=True)
 class FolderContents:
-    """The routines of a folder, and the faults of those that cannot be used, each by name."""
+    """The routines of a folder, and those that cannot be used, each by name."""
 
     routines: dict[str, Routine] = field(default_factory=dict)
     faults: dict[str, ConfigError] = field(default_factory=dict)
+    """The error with all faults of each routine that cannot be used."""
 
 
 # Seconds. A file may be written again within one tick of the file system's clock, by as many bytes:
@@ -107,22 +108,22 @@ class FileCache:
     def __init__(self, *, settled_after: float = _CLOCK_TICK) -> None:
         """`settled_after` is the age in seconds from which on a change is not one of this tick."""
         self._settled_after = settled_after
-        self._rules_key: object = None
+        self._checks_key: object = None
         self._is_stale = True
-        """Whether the rules have changed since the last load, so that all files are read."""
+        """Whether the checks have changed since the last load, so that all files are read."""
         self._last: dict[str, tuple[tuple[int, ...], Routine | ConfigError]] = {}
         """The version and the result of each file at the last load, by path."""
         self._current: dict[str, tuple[tuple[int, ...], Routine | ConfigError]] = {}
         """The same at the load under way."""
         self._in_force: Mapping[str, Routine] = {}
 
-    def begin(self, rules_key: object, *, in_force: Mapping[str, Routine] | None = None) -> None:
-        """Begin a load with the rules of this key; with those of another one all files are read.
+    def begin(self, checks_key: object, *, in_force: Mapping[str, Routine] | None = None) -> None:
+        """Begin a load with the checks of this key; with those of another one all files are read.
 
         `in_force` are the routines that the loaded ones will be compared with, by name.
         """
         self._last, self._current, self._in_force = self._current, {}, in_force or {}
-        self._is_stale, self._rules_key = rules_key != self._rules_key, rules_key
+        self._is_stale, self._checks_key = checks_key != self._checks_key, checks_key
 
     def get(self, path: str, version: tuple[int, ...]) -> Routine | ConfigError | None:
         """Return the routine of a file or its faults; None if the file has to be read."""
@@ -162,20 +163,20 @@ def load_folder(
     folder: Path,
     *,
     agent_folder: Path | None = None,
-    rules: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
+    checks: Sequence[CrossFieldCheck[RoutineDefinition]] = (),
     cache: FileCache | None = None,
     workspace: Path | None = None,
 ) -> FolderContents:
-    """Return the routines of a folder, checked by `rules` as well, and the faults of each file.
+    """Return the routines of a folder, checked by `checks` as well, and the faults of each file.
 
     With a `workspace` they have the calendars that they skip: without, they skip only dates. Files
     that `cache` knows are not read again. `agent_folder` has the routines that agents made.
     If one of them has the name of a person's routine, it gets a fault under the name
     `routines.d/NAME`.
     """
-    contents = _read(folder, (*PEOPLE_RULES, *rules), cache)
+    contents = _read(folder, (*PEOPLE_CHECKS, *checks), cache)
     if agent_folder is not None:
-        agent_routines = _read(agent_folder, (*AGENT_RULES, *rules), cache)
+        agent_routines = _read(agent_folder, (*AGENT_CHECKS, *checks), cache)
         names = contents.routines.keys() | contents.faults.keys()
         for name in names & agent_routines.routines.keys():
             agent_routines.faults[name] = ConfigError(
@@ -191,19 +192,19 @@ def load_folder(
         contents.routines.update(agent_routines.routines)
         contents.faults.update(
             {
-                f"{AGENT_FOLDER}/{key}" if key in names else key: fault
-                for key, fault in agent_routines.faults.items()
+                f"{AGENT_FOLDER}/{key}" if key in names else key: error
+                for key, error in agent_routines.faults.items()
             }
         )
     if workspace is not None:
         _read_calendars(contents, workspace)
-    for name, fault in find_broken_chains(contents.routines, unreadable=contents.faults).items():
-        contents.faults[name] = _located(fault, contents.routines.pop(name))
+    for name, error in find_broken_chains(contents.routines, unreadable=contents.faults).items():
+        contents.faults[name] = _with_lines(error, contents.routines.pop(name))
     return contents
 
 
-def _located(error: ConfigError, routine: Routine) -> ConfigError:
-    """Return the faults of a routine with the lines of its file."""
+def _with_lines(error: ConfigError, routine: Routine) -> ConfigError:
+    """Return the error of a routine with the lines of its file in the faults."""
     return ConfigError(*with_lines_of_file(error.faults, routine.path)) if routine.path else error
 
 
@@ -226,7 +227,7 @@ def _read_calendars(contents: FolderContents, workspace: Path) -> None:
         except CalendarError as error:
             file = display(routine.path or f"{name}.toml")
             fault = Fault(file=file, key="trigger.skip", found=path, problem=str(error))
-            contents.faults[name] = _located(ConfigError(fault), routine)
+            contents.faults[name] = _with_lines(ConfigError(fault), routine)
             del contents.routines[name]
         else:
             update = {"calendars": tuple(calendars[path] for path in dict.fromkeys(paths))}
@@ -259,13 +260,13 @@ def calendar_checks(workspace: Path) -> tuple[CrossFieldCheck[RoutineDefinition]
 
 def _read(
     folder: Path,
-    rules: Sequence[CrossFieldCheck[RoutineDefinition]],
+    checks: Sequence[CrossFieldCheck[RoutineDefinition]],
     cache: FileCache | None = None,
 ) -> FolderContents:
     """Return the routines of one folder."""
     contents = FolderContents()
     for entry in _entries(folder):
-        result = _load_cached(entry, rules, cache)
+        result = _load_cached(entry, checks, cache)
         if isinstance(result, ConfigError):
             contents.faults[display(entry.name).removesuffix(".toml")] = result
         else:
@@ -275,7 +276,7 @@ def _read(
 
 def _load_cached(
     entry: os.DirEntry[str],
-    rules: Sequence[CrossFieldCheck[RoutineDefinition]],
+    checks: Sequence[CrossFieldCheck[RoutineDefinition]],
     cache: FileCache | None,
 ) -> Routine | ConfigError:
     """Return the routine of a file, or its faults, from the cache if the file has not changed."""
@@ -288,7 +289,7 @@ def _load_cached(
     except OSError:  # gone meanwhile: reading it says so
         status = None
     if cache is None or status is None:
-        return _load_or_faults(entry, rules)
+        return _load_or_faults(entry, checks)
     version = (
         status.st_dev,
         status.st_ino,
@@ -299,15 +300,15 @@ def _load_cached(
     )
     result = cache.get(entry.path, version)
     if result is None:
-        result = cache.put(entry.path, version, _load_or_faults(entry, rules))
+        result = cache.put(entry.path, version, _load_or_faults(entry, checks))
     return result
 
 
 def _load_or_faults(
-    entry: os.DirEntry[str], rules: Sequence[CrossFieldCheck[RoutineDefinition]]
+    entry: os.DirEntry[str], checks: Sequence[CrossFieldCheck[RoutineDefinition]]
 ) -> Routine | ConfigError:
     try:
-        return load_routine(Path(entry.path), rules=rules)
+        return load_routine(Path(entry.path), checks=checks)
     except ConfigError as error:
         return error
 
@@ -414,10 +415,10 @@ def merge_with_old(
     new, faults = contents.routines | kept_routines, dict(contents.faults)
     if not kept_routines:  # those of one folder were checked together
         return new, faults
-    while cycle_faults := {
-        name: fault for name, fault in find_cycles(new).items() if new[name] != old.get(name)
+    while cycle_errors := {
+        name: error for name, error in find_cycles(new).items() if new[name] != old.get(name)
     }:
-        for name, fault in cycle_faults.items():
-            faults[name] = _located(fault, new.pop(name))
-        new |= {name: old[name] for name in cycle_faults if name in old}
+        for name, error in cycle_errors.items():
+            faults[name] = _with_lines(error, new.pop(name))
+        new |= {name: old[name] for name in cycle_errors if name in old}
     return new, faults

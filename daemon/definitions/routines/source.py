@@ -15,9 +15,9 @@ from pathlib import Path
 from daemon.definitions.key_lines import with_lines
 from daemon.definitions.reading import CrossFieldCheck, decode, parse_toml
 from daemon.definitions.routines.chains import find_broken_chains
+from daemon.definitions.routines.checks import PEOPLE_CHECKS
 from daemon.definitions.routines.folder import FolderContents, name_faults, routine_of
 from daemon.definitions.routines.routine import Routine, RoutineDefinition
-from daemon.definitions.routines.rules import PEOPLE_RULES
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, FileChanged, NotFound, Refused
 from daemon.system.replace_file import replace_file
@@ -62,12 +62,12 @@ def check_source(
     content: bytes,
     path: Path,
     *,
-    rules: Sequence[CrossFieldCheck[RoutineDefinition]],
+    checks: Sequence[CrossFieldCheck[RoutineDefinition]],
     routines: FolderContents,
 ) -> Routine:
     """Return the routine that a person's file at `path` would be with this content.
 
-    Raises ConfigError with all faults: of the name, the text, the keys, those that `rules` find,
+    Raises ConfigError with all faults: of the name, the text, the keys, those that `checks` find,
     and names of other `routines` that do not exist.
     """
     name = path.name.removesuffix(".toml")
@@ -76,10 +76,10 @@ def check_source(
         data = parse_toml(text, path)
     except ConfigError as error:
         raise ConfigError(*name_faults(name, path), *error.faults) from None
-    routine = routine_of(data, path, rules=(*PEOPLE_RULES, *rules), text=text)
+    routine = routine_of(data, path, checks=(*PEOPLE_CHECKS, *checks), text=text)
     all_routines = {**routines.routines, name: routine}
-    if fault := find_broken_chains(all_routines, unreadable=routines.faults).get(name):
-        raise ConfigError(*with_lines(fault.faults, text))
+    if chain_error := find_broken_chains(all_routines, unreadable=routines.faults).get(name):
+        raise ConfigError(*with_lines(chain_error.faults, text))
     return routine
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import structlog
-
 from daemon.definitions.config.live import LiveConfig
 from daemon.store.incidents import IncidentRepository
 from daemon.system.coalescing_queue import CoalescingQueue
@@ -19,7 +17,6 @@ from daemon.system.coalescing_queue import CoalescingQueue
 if TYPE_CHECKING:
     from daemon.delivery.outbox import Outbox
 
-log = structlog.get_logger()
 
 _SUBJECT_PREFIX = "provider "
 _RETRY = 30.0  # seconds, after a write that the journal refused
@@ -71,17 +68,10 @@ class ModelOutages:
             subject, reason = _SUBJECT_PREFIX + provider, self._reasons[provider]
             if reason is not None:
                 # A fixed cause, so that a timeout and then a 503 of one outage are one incident.
-                undeliverable = await self._incidents.report(
+                await self._incidents.report(
                     subject, reason, cause="does not answer", advice=_ADVICE
                 )
                 self._open_subjects.add(subject)
-                if undeliverable:
-                    log.error(
-                        "incident.undeliverable",
-                        incident=undeliverable.id,
-                        subject=undeliverable.subject,
-                        error=undeliverable.detail,
-                    )
             elif subject in self._open_subjects:
                 await self._incidents.resolve(subject, zone=self._settings.zone.key)
                 self._open_subjects.discard(subject)

@@ -1,4 +1,4 @@
-"""Write the smallest rules that allow what an observed routine was denied.
+"""Write the smallest rules that allow what a routine was denied, or one call.
 
 A rule is for the one routine, and names what was asked for: the words of a command, whole
 addresses, paths. Only where several files of one folder were asked for, it names the folder. What a
@@ -13,13 +13,13 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import PurePosixPath
 from typing import Any
 
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, Refused
 from daemon.models import Json
-from daemon.policy.authoring.policy_text import add_rules
+from daemon.policy.authoring.policy_text import add_rules, format_rules
 from daemon.policy.authoring.recorded_calls import RecordedCall
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import CallRejected
@@ -61,21 +61,28 @@ class RuleDraft:
     paths: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
+    is_safe: bool = False
+    """It has the key `safe`."""
+    networks: tuple[str, ...] = ()
     match: tuple[str, ...] = ()
     """Calls that it allows, as examples of rules are written."""
     is_from_tainted_run: bool = False
 
     def table(self, routine: str) -> dict[str, Any]:
-        """Return it as the table of a rule for one routine, without what is empty."""
+        """Return it as the table of a rule for one routine, or for all by an empty name; without
+        what is empty.
+        """
         table = {
             "tool": self.tool,
             "effect": "allow",
-            "routines": [routine],
+            "routines": [routine] if routine else [],
             "argv": [list(word) if isinstance(word, tuple) else word for word in self.argv],
             "profile": "read-only" if self.is_read_only else "",
             "paths": list(self.paths),
             "methods": list(self.methods),
             "urls": list(self.urls),
+            "safe": self.is_safe,
+            "networks": list(self.networks),
             "match": list(self.match),
         }
         return {key: value for key, value in table.items() if value}
@@ -117,7 +124,9 @@ class RuleSuggestion:
     rules: tuple[dict[str, Any], ...]
     runs: int
     calls: int
-    """How many calls were denied while the routine was observed, and would be today."""
+    """How many calls were denied, and would be today."""
+    is_of_trial: bool
+    """The routine was observed when they were."""
     allowed: int
     """How many of them the rules allow, judged as tainted as their runs were."""
     allowed_untainted: int
@@ -133,28 +142,33 @@ class RuleSuggestion:
 def suggest_rules(
     calls: Sequence[RecordedCall],
     policy: Policy,
-    read: Callable[[str], Policy],
+    read_policy: Callable[[str], Policy],
     *,
     routine: str,
     with_tainted: bool = False,
+    only_of_trial: bool = True,
 ) -> RuleSuggestion:
-    """Return the smallest rules that allow what a routine was denied while it was observed.
+    """Return the smallest rules that allow what a routine was denied while it was observed, or
+    without `only_of_trial` also what it was denied at other times, as no rule covered it.
 
-    `calls` are all that are recorded of the routine, and `policy` is the one in force. `read` loads
-    the text of a policy with all its checks, or raises ConfigError. Every suggested rule was loaded
-    by it, and every call that counts as allowed was judged by what it returned. Calls of runs that
-    had read what strangers wrote are left out unless `with_tainted`.
+    `calls` are all that are recorded of the routine, and `policy` is the one in force.
+    `read_policy` loads the text of a policy with all its checks, or raises ConfigError. Every
+    suggested rule was loaded by it, and every call that counts as allowed was judged by what it
+    returned. Calls of runs that had read what strangers wrote are left out unless `with_tainted`,
+    or a person chose their words.
     """
     denied_calls = [
         call
         for call in calls
-        if call.is_observed and not call.was_run and not _is_allowed(call, policy)
+        if (call.is_observed or (call.is_default_denial and not only_of_trial))
+        and not call.was_run
+        and not _is_allowed(call, policy)
     ]
     drafts: dict[str, list[RuleDraft]] = {}  # by call
     reasons: dict[str, str] = {}
     kinds = {_kind(call): call for call in sorted(denied_calls, key=lambda call: not call.tainted)}
     for kind, call in kinds.items():  # of calls alike, one of an untainted run if there is any
-        if call.tainted and not with_tainted:
+        if call.tainted and not (with_tainted or call.is_by_person):
             reasons[kind] = f"{_TAINTED}; --with-tainted takes such calls in"
             continue
         try:
@@ -167,7 +181,7 @@ def suggest_rules(
             verdict = trial.judge(call.tool, call.arguments, routine=call.routine)
             reasons[kind] = f"{verdict.rule}: {verdict.reason}" if verdict.reason else verdict.rule
             del drafts[kind]
-    tables, new_policy = _fit(drafts, reasons, policy, read, routine)
+    tables, new_policy = _fit(drafts, reasons, policy, read_policy, routine)
     allowed_calls = [call for call in denied_calls if _is_allowed(call, new_policy)]
     only_if_untainted = [
         call
@@ -188,10 +202,31 @@ def suggest_rules(
         rules=tuple(tables),
         runs=len({call.run for call in denied_calls}),
         calls=len(denied_calls),
+        is_of_trial=all(call.is_observed for call in denied_calls),
         allowed=len(allowed_calls),
         allowed_untainted=len(only_if_untainted),
         left_out=tuple(sorted(left_out, key=lambda call: (-call.count, call.call))),
     )
+
+
+def suggest_rule_for(call: RecordedCall, policy: Policy, read: Callable[[str], Policy]) -> str:
+    """Return the smallest rules that allow one call, as TOML; empty where none does or should.
+
+    `policy` and `read` are as for `suggest_rules`.
+    """
+    try:
+        drafts = _draft_rules(call, policy)
+    except _NoRuleError:
+        return ""
+    tables = [draft.table(call.routine) for draft in drafts]
+    comments = [draft.comment for draft in drafts]
+    try:
+        new_policy = read(add_rules(policy.text, tables, comments))
+    except (ConfigError, Refused):
+        return ""
+    if not _is_allowed(replace(call, tainted=False), new_policy):
+        return ""
+    return format_rules(tables, comments) if tables else ""
 
 
 class _NoRuleError(Exception):
@@ -226,7 +261,7 @@ def _with_drafts(policy: Policy, drafts: Iterable[RuleDraft], routine: str) -> P
 
 
 def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
-    """Return a rule for each part of a call that no rule speaks of. Raises _NoRuleError."""
+    """Return a rule for each part of a call that no rule covers. Raises _NoRuleError."""
     if call.tool in NAMED_ONLY_TOOLS:
         raise _NoRuleError(f"{call.tool} changes agentd itself; write a rule for it by hand")
     text = json.dumps(call.arguments, ensure_ascii=False)
@@ -260,12 +295,25 @@ def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
 
 
 def _draft_rule(part: CallPart, call: RecordedCall) -> RuleDraft:
-    """Return the smallest rule that speaks of a part of a call. Raises _NoRuleError."""
+    """Return the smallest rule that covers a part of a call. Raises _NoRuleError."""
     tool = TOOLS.get(call.tool, UNKNOWN_TOOL)
-    draft = RuleDraft(tool=call.tool, match=_examples(call), is_from_tainted_run=call.tainted)
+    draft = RuleDraft(
+        tool=call.tool,
+        match=_examples(call),
+        is_from_tainted_run=call.tainted and not call.is_by_person,
+    )
     if part.target is not None:
-        _refuse_private_address(part.target.host)
-        return replace(draft, urls=(part.target.url,), methods=(part.target.method,))
+        target = part.target
+        networks = _private_networks(target.host)
+        if networks and not call.is_by_person:
+            raise _NoRuleError(
+                f"{target.host} is no public address; a rule for it needs networks, so write it by "
+                "hand"
+            )
+        draft = replace(draft, urls=(target.url,), networks=networks)
+        if call.is_by_person and target.is_plain and target.method == "GET":
+            return replace(draft, is_safe=True)  # the rule allows GET only
+        return replace(draft, methods=(target.method,))
     if part.words:
         if not all(part.words):
             raise _NoRuleError("an empty word cannot be named in a rule")
@@ -289,15 +337,20 @@ def _refuse_interpreter(program: str) -> None:
         raise _NoRuleError(f"{program} runs whatever it is told to; write a rule for it by hand")
 
 
-def _refuse_private_address(host: str) -> None:
+def _private_networks(host: str) -> tuple[str, ...]:
+    """Return the `networks` that a rule needs for a host that is known to have no public address;
+    empty for others. Raises _NoRuleError for an address that no rule should open.
+    """
     try:
-        is_public = ip_address(host).is_global
+        address = ip_address(host)
     except ValueError:
-        is_public = host != "localhost" and not host.endswith(".localhost")
-    if not is_public:
-        raise _NoRuleError(
-            f"{host} is no public address; a rule for it needs networks, so write it by hand"
-        )
+        is_local = host == "localhost" or host.endswith(".localhost")
+        return ("127.0.0.1/32", "::1/128") if is_local else ()
+    if address.is_global:
+        return ()
+    if address.is_link_local or address.is_unspecified or address.is_multicast:
+        raise _NoRuleError(f"{host} is no address of a server; write a rule for it by hand")
+    return (str(ip_network(address)),)
 
 
 def _paths_of(part: CallPart) -> tuple[str, ...]:
@@ -345,10 +398,10 @@ def _fit(
     drafts: dict[str, list[RuleDraft]],
     reasons: dict[str, str],
     policy: Policy,
-    read: Callable[[str], Policy],
+    read_policy: Callable[[str], Policy],
     routine: str,
 ) -> tuple[list[dict[str, Any]], Policy]:
-    """Return the rules and the policy that has them, as `read` loads it.
+    """Return the rules and the policy that has them, as `read_policy` loads it.
 
     Calls whose rules it does not load are taken out of `drafts`, with a reason.
     """
@@ -363,7 +416,7 @@ def _fit(
         )
         tables = [draft.table(routine) for draft in merged_drafts]
         comments = [draft.comment for draft in merged_drafts]
-        return tables, read(add_rules(policy.text, tables, comments))
+        return tables, read_policy(add_rules(policy.text, tables, comments))
 
     for several in (SEVERAL, None):
         try:
@@ -395,7 +448,7 @@ def _merge(drafts: Iterable[RuleDraft], routine: str, *, several: int | None) ->
             key: tuple[object, ...] = (draft.tool, beginning, len(draft.argv), draft.is_read_only)
             groups[(*key, draft.paths)].append(draft)
         else:
-            groups[draft.tool, draft.methods].append(draft)
+            groups[draft.tool, draft.methods, draft.is_safe, draft.networks].append(draft)
     merged_drafts = [_join(group, several) for group in groups.values()]
     return list(_without_covered(merged_drafts, routine))
 
@@ -436,25 +489,30 @@ def _fold_folders(paths: Sequence[str], several: int) -> Iterator[str]:
 def _without_covered(drafts: Sequence[RuleDraft], routine: str) -> Iterator[RuleDraft]:
     """Yield the rules that no other one of them makes needless; their examples go to that one."""
     rules = [draft.rule(routine, number) for number, draft in enumerate(drafts, 1)]
-    covering: dict[int, int] = {}
+    covering_indexes: dict[int, int] = {}
     for index, rule in enumerate(rules):
         for other_index, other_rule in enumerate(rules):
             is_first_of_equals = rule.covers(other_rule) and index < other_index
             if other_index != index and other_rule.covers(rule) and not is_first_of_equals:
-                covering[index] = other_index
+                covering_indexes[index] = other_index
                 break
     for index, draft in enumerate(drafts):
-        if index in covering:
+        if index in covering_indexes:
             continue
-        covered_drafts = [drafts[other] for other in covering if _root(other, covering) == index]
-        examples = [text for other in (draft, *covered_drafts) for text in other.match]
-        is_tainted = any(other.is_from_tainted_run for other in (draft, *covered_drafts))
+        covered_drafts = [
+            drafts[other_index]
+            for other_index in covering_indexes
+            if _find_last_covering(other_index, covering_indexes) == index
+        ]
+        examples = [text for source in (draft, *covered_drafts) for text in source.match]
+        is_tainted = any(source.is_from_tainted_run for source in (draft, *covered_drafts))
         yield replace(draft, match=tuple(dict.fromkeys(examples)), is_from_tainted_run=is_tainted)
 
 
-def _root(index: int, covering: dict[int, int]) -> int:
-    while index in covering:
-        index = covering[index]
+def _find_last_covering(index: int, covering_indexes: dict[int, int]) -> int:
+    """Return the rule that covers a rule and is covered by none, by their indexes."""
+    while index in covering_indexes:
+        index = covering_indexes[index]
     return index
 
 

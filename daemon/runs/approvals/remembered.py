@@ -129,8 +129,8 @@ class RememberedCalls:
         Raises Refused for a call that cannot be remembered.
         """
         if reason := _explain_refusal(approval):
-            instead = _describe_alternative(approval)
-            raise Refused(f"this cannot be remembered: {reason}; approve it once, or {instead}")
+            alternative = _describe_alternative(approval)
+            raise Refused(f"this cannot be remembered: {reason}; approve it once, or {alternative}")
         entries = self.load_entries()
         if self.fault:
             raise Refused(

@@ -203,6 +203,11 @@ class ReplayContext:
 
     # --- what `execute` needs
 
+    @property
+    def asks_for_items(self) -> bool:
+        """Another model is told; the recorded one if it was, as by older versions it was not."""
+        return bool(self._change.models) or self._recording.was_asked_for_items
+
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         return self.call_runner_for(run, routine)
 
@@ -278,14 +283,14 @@ class ReplayContext:
                 step_writer=step_log,
                 executor=self._executor,
                 approver=self._current_approver,
-                messages=RecordedInbox(self._recording, self._iteration),
+                messages=RecordedInbox(self._recording, self._current_iteration),
             ),
             steps=step_log.steps,
         )
         self._agent = agent
         return agent
 
-    def _iteration(self) -> int:
+    def _current_iteration(self) -> int:
         return self._agent.transcript.iterations if self._agent else 0
 
     @property

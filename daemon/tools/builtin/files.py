@@ -9,10 +9,8 @@ Every path is followed first, judged by where it leads, and then opened without 
 from __future__ import annotations
 
 import codecs
-import fcntl
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -30,6 +28,7 @@ from daemon.policy.output_files import MAX_ENTRIES, MAX_FILE_BYTES, MAX_SUM_BYTE
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.policy.reachable_paths import CallPath
 from daemon.sandbox.output import decode_readable
+from daemon.system.file_lock import lock_file
 from daemon.system.safe_open import copy_access, open_beneath, open_folder_beneath
 from daemon.tools.registry import FunctionRegistry
 
@@ -296,7 +295,10 @@ def _reserve_space(call_path: CallPath, output_folder: str, size: int) -> Iterat
         raise ToolFailed(f"{call_path.text} would have more than {MAX_FILE_BYTES:,} bytes")
     parts = PurePosixPath(output_folder).parts
     with open_folder_beneath(Path(call_path.root), parts, create=True) as folder:
-        _lock(folder, call_path)
+        try:
+            lock_file(folder, _MAX_LOCK_SECONDS)
+        except TimeoutError:
+            raise ToolFailed(f"{call_path.text}: another process keeps its folder") from None
         name = call_path.path_in_root.removeprefix(f"{output_folder}/")
         own_names = {name, *(str(parent) for parent in PurePosixPath(name).parents)} - {"."}
         total, entries = size, len(own_names)
@@ -313,19 +315,6 @@ def _reserve_space(call_path: CallPath, output_folder: str, size: int) -> Iterat
                     f"{MAX_ENTRIES} files and folders; a person has to remove some"
                 )
         yield
-
-
-def _lock(folder: int, call_path: CallPath) -> None:
-    """Lock a folder until its descriptor is closed; ToolFailed if another process keeps it."""
-    deadline = time.monotonic() + _MAX_LOCK_SECONDS
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        # not inside an `except`: the error has the number of a machine that lacks room
-        if time.monotonic() > deadline:
-            raise ToolFailed(f"{call_path.text}: another process keeps its folder")
-        time.sleep(0.02)
 
 
 def _refuse_shared(call_path: CallPath, folder: int, name: str) -> None:

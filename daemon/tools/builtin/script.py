@@ -68,8 +68,8 @@ def register(
         call: Json = {"name": name, "arguments": words}
         verdict = policy.judge("script", call, routine=context.routine, tainted=context.tainted)
         if not context.permits(verdict):
-            instead = f"; {verdict.alternative}" if verdict.alternative else ""
-            raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
+            alternative = f"; {verdict.alternative}" if verdict.alternative else ""
+            raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{alternative}")
         folder = settings.config.scripts_path
         if not name:
             return [

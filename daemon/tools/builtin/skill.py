@@ -20,6 +20,6 @@ def register(registry: FunctionRegistry, load_catalog: Callable[[], SkillCatalog
             file: A file of that skill, as its guide names it; empty for the guide itself.
         """
         catalog = await asyncio.to_thread(load_catalog)
-        return catalog.read(name, file)
+        return catalog.read_guide(name, file)
 
     registry.register("skill", None, skill, read_only=True)

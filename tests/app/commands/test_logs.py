@@ -189,9 +189,9 @@ def test_a_tail_of_a_file_that_is_gone_reads_nothing(tmp_path: Path) -> None:
     log = tmp_path / "agentd.jsonl"
     log.write_text("one\n")
     tail = Tail(log)
-    assert tail.read() == ["one"]
+    assert tail.read_new_lines() == ["one"]
     log.unlink()
-    assert tail.read() == []
+    assert tail.read_new_lines() == []
     log.write_text("two\n")
-    assert tail.read() == ["two"]
+    assert tail.read_new_lines() == ["two"]
     tail.close()

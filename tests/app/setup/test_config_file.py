@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from daemon.app.setup.config_file import (
     check_secret,
     check_table,
+    lock_config,
     with_table,
     write_config,
     write_secret,
@@ -143,3 +146,20 @@ def test_a_table_of_the_same_name_is_refused_before_anything_is_asked(tmp_path: 
     check_table(file, "targets", "mail", replace=True, has_file=True)
     check_table(file, "targets", "other", replace=False, has_file=True)
     check_table(tmp_path / "none", "targets", "mail", replace=False, has_file=False)
+
+
+def test_no_change_is_lost_of_several_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("")
+    names = [f"target{number}" for number in range(8)]
+    barrier = threading.Barrier(len(names), timeout=60)
+
+    def add(name: str) -> None:
+        barrier.wait()
+        with lock_config(file):
+            text = with_table(file.read_text(), "targets", name, {"kind": "file", "path": name})
+            write_config(file, text)
+
+    with ThreadPoolExecutor(len(names)) as executor:
+        list(executor.map(add, names))
+    assert sorted(tomllib.loads(file.read_text())["targets"]) == names

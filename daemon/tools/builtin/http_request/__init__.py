@@ -163,8 +163,8 @@ class Web:
             "http_request", call, routine=context.routine, tainted=context.tainted
         )
         if not context.permits(verdict):
-            instead = f"; {verdict.alternative}" if verdict.alternative else ""
-            raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{instead}")
+            alternative = f"; {verdict.alternative}" if verdict.alternative else ""
+            raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{alternative}")
         if self._tls is None:
             self._tls = await asyncio.to_thread(shared_tls_context)
         return await send_request(

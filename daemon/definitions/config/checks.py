@@ -275,7 +275,7 @@ def _embedder_is_complete(config: Config) -> Iterator[Conflict]:
             )
 
 
-RULES = (
+CONFIG_CHECKS = (
     CrossFieldCheck(("provider", "providers.*", "ask.provider", "ask.fallback"), _provider_exists),
     CrossFieldCheck(("providers.*",), _provider_names_are_valid),
     CrossFieldCheck(("providers.*.kind", "providers.*.model"), _model_is_named),

@@ -340,7 +340,7 @@ def _path_fault(path: str) -> tuple[str, str] | None:
     return None
 
 
-RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+ROUTINE_CHECKS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(
         tuple(f"trigger.{kind}" for kind in (*TRIGGER_KEYS, "on_start")), _one_kind_each
     ),
@@ -419,10 +419,10 @@ def _is_fit_for_an_agent(routine: RoutineDefinition) -> Iterator[Conflict]:
             yield Conflict(f"run.tools[{index}]", "is not for a routine that an agent made", tool)
 
 
-PEOPLE_RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+PEOPLE_CHECKS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("origin",), _has_no_origin),
 )
-AGENT_RULES: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
+AGENT_CHECKS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("origin", "trigger", "gather", "check", "run.tools"), _is_fit_for_an_agent),
 )
 
@@ -437,25 +437,25 @@ def reference_checks(
 
     Patterns of tools may match none. What is None is not checked.
     """
-    rules: tuple[CrossFieldCheck[RoutineDefinition], ...] = ()
+    checks: tuple[CrossFieldCheck[RoutineDefinition], ...] = ()
     if providers is not None:
-        rules += (
+        checks += (
             CrossFieldCheck(
                 ("run.provider", "run.fallback", "check.judge.provider"),
                 lambda routine: _unknown_providers(routine, providers),
             ),
         )
     if targets is not None:
-        rules += (
+        checks += (
             CrossFieldCheck(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
         )
     if tools:
-        rules += (
+        checks += (
             CrossFieldCheck(
                 ("gather.tool", "run.tools"), lambda routine: _unknown_tools(routine, tools)
             ),
         )
-    return rules
+    return checks
 
 
 def _unknown_providers(

@@ -8,9 +8,9 @@ from pathlib import Path
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import KINDS_WITH_MODEL, PROVIDER_KINDS, ProviderConfig
 from daemon.definitions.reading import Conflict, CrossFieldCheck
+from daemon.definitions.routines.checks import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.routines.folder import calendar_checks
 from daemon.definitions.routines.routine import RoutineDefinition
-from daemon.definitions.routines.rules import PATH_PLACEHOLDER, reference_checks
 from daemon.definitions.words import did_you_mean
 from daemon.errors import ConfigError, ToolFailed
 from daemon.providers.budget import price_checks
@@ -20,14 +20,14 @@ from daemon.runs.report_schema import ReportSchemaError, load_schema
 from daemon.tools.registry import FunctionDefinition, FunctionRegistry
 
 
-def routine_rules(
+def routine_checks(
     config: Config,
     tools: Collection[str] | None = None,
     *,
     registries: Iterable[FunctionRegistry] = (),
     workspace: Path | None = None,
 ) -> tuple[CrossFieldCheck[RoutineDefinition], ...]:
-    """Return the rules for routines beside `config`. Without `tools`, their names are not
+    """Return the checks of routines against `config`. Without `tools`, their names are not
     checked; arguments of gather steps are where one of `registries` has the tool, and the schemas
     of reports and the calendars to skip are read where the `workspace` is given.
     """
