@@ -183,7 +183,7 @@ class _Commands:
                 Path(self.folder),
                 self.files,
                 owner=self.sandbox.user,
-                denied_patterns=command.denied,
+                denied_patterns=command.denied_patterns,
                 starts_git=command.argv[1:2] == ("stash",),
             )
             needs.append(variables["GIT_DIR"])
