@@ -216,12 +216,12 @@ def _remove_nulls(value: Any, schema: Any, defs: Json) -> Any:
     if not isinstance(value, dict):
         return value
     variants = schema.get("anyOf") or schema.get("oneOf") or ()
-    matching = [
+    matching_variants = [
         variant
         for variant in (_resolve(variant, defs) for variant in variants)
         if value.keys() <= _properties(variant).keys()
     ]
-    schema = matching[0] if matching else schema
+    schema = matching_variants[0] if matching_variants else schema
     properties, required_names = _properties(schema), schema.get("required") or ()
     return {
         key: _remove_nulls(item, properties.get(key), defs)
