@@ -154,7 +154,9 @@ def _load_ciphers() -> Mapping[str, str]:
     `reversed`, or the number by which `rotate` decodes it.
     """
     words = [word for word in _load_words("VOCABULARY") if len(word) >= 6]
-    rotated = {disguises.rotate(word, by): str(26 - by) for word in words for by in range(1, 26)}
+    rotated = {
+        disguises.rotate(word, shift): str(26 - shift) for word in words for shift in range(1, 26)
+    }
     return (
         rotated
         | {disguises.decode_atbash(word): "atbash" for word in words}
