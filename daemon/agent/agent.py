@@ -315,12 +315,14 @@ class Agent:
         facts: Sequence[Fact] = (),
         facts_boundary: str = "",
         taint: Taint = Taint.NONE,
+        source: Literal["check", "dedupe"] = "check",
     ) -> Reply:
         """Tell the model what is wrong with its reply, and return the next one.
 
-        It counts towards the same limits. `facts` and `taint` are as for `process_message`.
+        It counts towards the same limits. `facts` and `taint` are as for `process_message`;
+        `source` is the table of the routine by which the reply is wrong.
         """
-        self._add_message(text, facts, facts_boundary, taint, (), (), source="check")
+        self._add_message(text, facts, facts_boundary, taint, (), (), source=source)
         return await converse(self)
 
     async def chat(self, text: str, max_iterations: int | None = None) -> Json:
@@ -586,7 +588,7 @@ class Agent:
         images: Sequence[Image],
         notes: Sequence[str],
         *,
-        source: Literal["goal", "check"] = "goal",
+        source: Literal["goal", "check", "dedupe"] = "goal",
     ) -> None:
         body: Json = {
             "text": text,

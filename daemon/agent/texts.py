@@ -72,6 +72,11 @@ MESSAGES: dict[str, dict[str, str]] = {
         "nudge": (
             "Your last turn held neither text nor a call. Give the answer now, or call a tool."
         ),
+        "items_missing": (
+            "You wrote a report but did not call report_items, which is the only way into it: "
+            "nothing that you wrote is delivered. Call report_items now, with everything that you "
+            "found, or with an empty list if you found nothing. Then end the run."
+        ),
         "cap_iterations": "[stopped: {limit} iterations reached without a final answer]",
         "cap_tool_calls": "[stopped: {limit} tool calls reached without a final answer]",
         "cap_tokens": "[stopped: the budget of {limit} tokens does not cover another call]",
@@ -109,6 +114,11 @@ MESSAGES: dict[str, dict[str, str]] = {
         "judge_tainted": "报告的作者读过陌生人写的内容,因此其中可能含有他们的话和命令。",
         "judge_again": "这不是裁决。请只回答 PASS,或 FAIL: 加上理由,不要其他内容。",
         "nudge": "你上一轮既没有文字也没有调用。请现在给出回答,或调用一个工具。",
+        "items_missing": (
+            "你写了报告,但没有调用 report_items,而报告只由它产生:你写的内容不会送出。"
+            "请现在调用 report_items,列出你找到的全部内容;若什么也没找到,就给出空列表。"
+            "然后结束本次运行。"
+        ),
         "cap_iterations": "[已停止:达到 {limit} 次迭代仍无最终回答]",
         "cap_tool_calls": "[达到最大工具调用次数 {limit}]",
         "cap_tokens": "[已停止:{limit} 个 token 的预算不足以再次调用]",

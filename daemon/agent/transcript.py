@@ -83,6 +83,8 @@ class Transcript:
         """How often the model was asked again since its turn held neither text nor a call."""
         self.repairs = 0
         """How often the model was told what is wrong with its report (`[check] repair`)."""
+        self.item_requests = 0
+        """How often the model was told that it reported no items (`[dedupe]`)."""
         self.notes: list[str] = []
         """What a person who looks at the run should know of the answers."""
         self.subagent_tokens = 0
@@ -131,6 +133,7 @@ class Transcript:
                 self.notes += step.body.get("notes", ())
                 self.nudges += step.body.get("source") == "nudge"
                 self.repairs += step.body.get("source") == "check"
+                self.item_requests += step.body.get("source") == "dedupe"
                 if number := step.body.get("told"):
                     self.received_messages.add(number)
             case StepKind.FAILOVER:

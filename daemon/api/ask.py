@@ -36,6 +36,7 @@ async def ask(
     """Send a message to the agent; the same `event` again gives the same run. `fresh` begins the
     conversation anew.
     """
+    await api.administration.take_up_changes()
     message = await api.conversations.ask(
         text, event=event or new_id(), session=session, is_new_session=bool(fresh)
     )

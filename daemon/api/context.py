@@ -73,6 +73,11 @@ class Administration(Protocol):
     async def reload(self) -> None:
         """Read config, policy and routines again. Raises ConfigError, and then changes nothing."""
 
+    async def take_up_changes(self) -> None:
+        """Read what has changed of config, policy and routines now, if anything has. With a fault
+        in it, what is in force stays.
+        """
+
     async def reload_by_request(self) -> ReloadView:
         """Reload, and return what changed, also what the daemon has just taken up by itself."""
 

@@ -60,6 +60,7 @@ class PreviewView(TypedDict):
 
 async def preview(api: ApiContext, *, name: str) -> PreviewView:
     """Return what the prompt of a run of a routine is now; nothing is run, gathered or asked."""
+    await api.administration.take_up_changes()
     await check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:

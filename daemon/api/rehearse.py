@@ -51,6 +51,7 @@ async def rehearse(api: ApiContext, *, name: str, event: str | None = None) -> R
     """Rehearse a routine: the real model is asked and read-only calls are run; of all others the
     result says what they would do.
     """
+    await api.administration.take_up_changes()
     await check_exists(api, name)
     return brief_of_run(await api.runs.rehearsals.begin(name, event or new_id()), None)
 

@@ -79,6 +79,7 @@ async def start_run(
     answer was lost may be repeated. The model reads `input` beside its task; with `tainted` as what
     strangers may have written.
     """
+    await api.administration.take_up_changes()
     await check_exists(api, name)
     run_input = None
     if input is not None:

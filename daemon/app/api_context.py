@@ -15,6 +15,7 @@ from daemon.api.schemas import CheckView, ReloadView
 from daemon.memory.erasure.erasure import Eraser
 
 if TYPE_CHECKING:
+    from daemon.app.definition_watcher import DefinitionWatcher
     from daemon.app.parts import App
     from daemon.definitions.reading import CrossFieldCheck
     from daemon.definitions.routines.routine import RoutineDefinition
@@ -25,6 +26,8 @@ class AppAdministration:
     """Do for the API what takes the whole application."""
 
     app: App
+    watcher: DefinitionWatcher | None = None
+    """What knows which files have changed; None where nothing watches them."""
 
     @property
     def fault(self) -> str | None:
@@ -32,6 +35,10 @@ class AppAdministration:
 
     async def reload(self) -> None:
         await self.app.reloader.reload()
+
+    async def take_up_changes(self) -> None:
+        if self.watcher:
+            await self.watcher.take_up_changes()
 
     async def reload_by_request(self) -> ReloadView:
         return await self.app.reloader.reload_by_request()
@@ -71,8 +78,8 @@ class AppAdministration:
         )
 
 
-def api_context(app: App) -> ApiContext:
-    """Return what the control API of `app` needs."""
+def api_context(app: App, watcher: DefinitionWatcher | None = None) -> ApiContext:
+    """Return what the control API of `app` needs; `watcher` watches its definitions."""
     installation, store, runs = app.installation, app.store, app.runs
     return ApiContext(
         version=__version__,
@@ -86,7 +93,7 @@ def api_context(app: App) -> ApiContext:
         access=LiveAccess(app.settings),
         settings=app.settings,
         clock=app.clock,
-        administration=AppAdministration(app),
+        administration=AppAdministration(app, watcher),
         journal=store.journal,
         memory=store.memory,
         erasure=Eraser(

@@ -76,7 +76,9 @@ class DefinitionWatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._reload_again = self._is_forced = False
+        self._reload_again = self._is_forced = self._is_closed = False
+        self._look_is_over = asyncio.Event()
+        """Set at the end of the next look at the files; each look has an event of its own."""
 
     async def note_files(self) -> set[Path]:
         """Take note of the files as they are, before they are read; return the folders to watch."""
@@ -97,6 +99,16 @@ class DefinitionWatcher:
         self._is_forced = True
         self._begin()
 
+    async def take_up_changes(self) -> None:
+        """Reload now if files have changed, without waiting until they are left alone, and return
+        when that is done; a reload under way is waited for. A bad file is logged, as ever.
+        """
+        if self._subscription is None or self._is_closed:  # what is in force is new, or the last
+            return
+        look_is_over = self._look_is_over
+        self._begin()
+        await look_is_over.wait()
+
     def close(self) -> None:
         """Stop watching, and cancel a reload that is due or under way."""
         if self._subscription:
@@ -106,6 +118,8 @@ class DefinitionWatcher:
                 timer.cancel()
         if self._task:
             self._task.cancel()
+        self._is_closed = True
+        self._look_is_over.set()
 
     def _schedule(self, _changed: frozenset[Path]) -> None:
         if self._timer:
@@ -120,6 +134,7 @@ class DefinitionWatcher:
     async def _run(self) -> None:
         while self._reload_again:
             is_forced, self._reload_again, self._is_forced = self._is_forced, False, False
+            look_is_over, self._look_is_over = self._look_is_over, asyncio.Event()
             try:
                 await self._reload_if_changed(is_forced=is_forced)
             except ConfigError as error:
@@ -129,6 +144,8 @@ class DefinitionWatcher:
                 # by force, as the files are noted already
                 loop = asyncio.get_running_loop()
                 self._retry_timer = loop.call_later(self._retry_delay, self.reload_now)
+            finally:
+                look_is_over.set()
 
     async def _reload_if_changed(self, *, is_forced: bool) -> None:
         """Look at the files, and reload if one of them has changed, or by force."""

@@ -80,7 +80,8 @@ async def serve(
     )
     # systemd may hold the socket at another path
     app = replace(app, installation=replace(app.installation, socket=listener.path))
-    api = api_context(app)
+    watcher = _definition_watcher(app, notifier)
+    api = api_context(app, watcher)
     server = ApiServer(api, listener)
 
     def request_stop() -> None:
@@ -111,7 +112,6 @@ async def serve(
         await app.store.memory.seed(
             memory_seeds(app.installation, config, app.store.database, app.tools.registry)
         )
-        watcher = _definition_watcher(app, notifier)
         definition_folders = await watcher.note_files()
         contents = await _load_routines(app)
         # not before the routines and their states are read: a request that came earlier waits in

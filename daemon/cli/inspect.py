@@ -34,6 +34,7 @@ MESSAGE_SOURCES = {
     "told": "told by a person",
     "nudge": "reminded",
     "check": "told what is wrong with its report",
+    "dedupe": "told that it reported no items",
     "afresh": "compacted, as it had outgrown the model",
 }
 RUN_TAINTS = {"high": "something read like orders to it"}

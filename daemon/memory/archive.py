@@ -54,7 +54,7 @@ def make_segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segme
         body, iteration, at = step.body, step.iteration, step.at
         tainted = tainted or bool(step.kind is not StepKind.CALL and body.get("taint"))
         match step.kind:
-            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge", "check"):
+            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge", "check", "dedupe"):
                 add(iteration, SegmentType.USER_MESSAGE, body["text"], "person", at)
             case StepKind.LLM:
                 if body.get("reasoning"):

@@ -211,7 +211,9 @@ class PolicyLimits(Table):
     output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
     """How much of a command's output is kept; the middle of a longer one is cut out."""
     memory_mb: int = Field(default=2048, ge=64)
-    """How much memory one process of a command may use."""
+    """How much memory one process of a command may use; where control groups count it, all
+    programs of a call together.
+    """
     processes: int = Field(default=64, ge=4)
     """How many processes a command may start, about."""
     file_mb: int = Field(default=1024, ge=1)

@@ -302,6 +302,11 @@ class RunContext:
             audit_fields=partial(self._audit_fields, routine),
         )
 
+    @property
+    def asks_for_items(self) -> bool:
+        """Whether a model that reported no items is told so: every live one is."""
+        return True
+
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the command of a gate: the shell, whose result is the exit code."""
         registry = FunctionRegistry()

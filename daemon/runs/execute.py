@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from daemon.agent.texts import say
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
 from daemon.models import Reply, Run, Status, Taint, max_taint
@@ -28,9 +29,10 @@ from daemon.runs.gather import (
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.script import keep_new_lines, make_script_reply, report_lines
 from daemon.store.seen_items import ReportedItemRecord
-from daemon.tools.reported_items import collect_items, report_new_items
+from daemon.tools.reported_items import REPORT_ITEMS, collect_items, report_new_items
 
 if TYPE_CHECKING:
+    from daemon.agent.agent import Agent
     from daemon.definitions.routines.routine import Gather, ReportCheck, Routine
     from daemon.models import Fact
     from daemon.runs.images import AttachedImages
@@ -127,6 +129,9 @@ async def execute(
         notes=images.notes if images else (),
     )
 
+    if routine.dedupe and context.asks_for_items:
+        reply = await _ask_for_items(reply, routine.dedupe.key, step_log, agent)
+
     if routine.check is not None:
         check_runner = _make_check_runner(run, routine, routine.check, step_log, context, deadline)
         reply = await check_runner.check_reply(reply, agent)
@@ -151,6 +156,23 @@ async def execute(
         taint=agent.transcript.taint,
         seen_items=seen_items,
     )
+
+
+async def _ask_for_items(reply: Reply, key_field: str, step_log: StepLog, agent: Agent) -> Reply:
+    """Return the reply, or the next one where the model wrote a report without reporting items: it
+    is told so once in a run.
+
+    The steps say whether it was told, so a run that was interrupted does not tell it again.
+    """
+    if collect_items(step_log.steps, key_field) is not None:
+        return reply
+    is_report = reply.status is Status.SUCCEEDED and not reply.silent
+    if is_report and not agent.transcript.item_requests:
+        reply = await agent.repair(say("items_missing", agent.language), source="dedupe")
+    if agent.transcript.item_requests and reply.status is not Status.SUCCEEDED:
+        reason = f"the agent had written a report without {REPORT_ITEMS}"
+        reply = replace(reply, detail=f"{reply.detail or 'failed'}; {reason}")
+    return reply
 
 
 def _make_check_runner(

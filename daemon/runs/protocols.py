@@ -88,6 +88,10 @@ class ExecutionContext(Protocol):
 
     @property
     def runs(self) -> RunHistory: ...
+    @property
+    def asks_for_items(self) -> bool:
+        """Whether a model that reported no items is told so (`[dedupe]`)."""
+
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the calls of gather steps."""
 

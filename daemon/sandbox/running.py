@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from daemon.models import Json
 from daemon.sandbox import supervisor
+from daemon.sandbox.call_groups import CallGroup
 from daemon.sandbox.output import BoundedOutput
 from daemon.sandbox.repositories import Repositories
 
@@ -71,6 +72,8 @@ class CommandResult:
     """Ids of processes that could not be killed, as they hang in the kernel."""
     renamed_repositories: tuple[str, ...] = ()
     """Paths of repositories of git that the programs made, and that were renamed."""
+    reached_memory_limit: bool = False
+    """Whether the kernel killed programs because the line reached its limit on memory."""
 
 
 async def run(
@@ -100,7 +103,9 @@ async def run(
         for fd in (command.stdin, command.stderr)
         if fd is not None
     ]
+    group = _create_group(pipelines)
     plan = {
+        "group": str(group.folder) if group else "",
         "environment": dict(environment),
         "files": files,
         "pipelines": [
@@ -108,7 +113,14 @@ async def run(
             for operator, commands in pipelines
         ],
     }
-    line = _LineProcess(folder, plan, files, BoundedOutput(output_bytes), max_output_bytes)
+    try:
+        line = _LineProcess(
+            folder, plan, files, BoundedOutput(output_bytes), max_output_bytes, group
+        )
+    except BaseException:
+        if group:
+            group.end()
+        raise
     cause: StopCause = ""
     try:
         async with asyncio.timeout(seconds):
@@ -119,6 +131,24 @@ async def run(
     finally:
         await _run_uncancelled(line.stop(repositories))
     return line.result(cause)
+
+
+def _create_group(
+    pipelines: Sequence[tuple[str, Sequence[PreparedProgram]]],
+) -> CallGroup | None:
+    """Create a control group for all programs of a line; None where their cells name none."""
+    shares = [
+        command.cell["group"]
+        for _, commands in pipelines
+        for command in commands
+        if "group" in command.cell
+    ]
+    if not shares:
+        return None
+    parent, memory, _ = shares[0]  # the limits of a line are those of one routine
+    return CallGroup.create(
+        Path(parent), memory=memory, processes=sum(processes for _, _, processes in shares)
+    )
 
 
 async def _run_uncancelled(work: Coroutine[None, None, None]) -> None:
@@ -161,8 +191,9 @@ class _LineProcess:
         files: Sequence[int],
         output: BoundedOutput,
         max_output_bytes: int,
+        group: CallGroup | None,
     ) -> None:
-        self.output, self._max_output_bytes = output, max_output_bytes
+        self.output, self._max_output_bytes, self._group = output, max_output_bytes, group
         self.end_or_limit = asyncio.Event()
         """Set once the supervisor has ended, or the line has put out too much."""
         self.exceeds_output_limit = False
@@ -170,6 +201,7 @@ class _LineProcess:
         self._supervisor_end = asyncio.Event()
         self._report = b""
         self._renamed_repositories: list[str] = []
+        self._reached_memory_limit = False
         data = marshal.dumps(plan)
         control_read, self._control = os.pipe()
         self._output_read, output_write = os.pipe()
@@ -253,6 +285,8 @@ class _LineProcess:
         # it was killed, maybe by what it ran; what is left has lost its parent, not its session
         if not self._report:
             await asyncio.to_thread(supervisor.kill_session, self._process.pid)
+        if self._group:
+            self._reached_memory_limit = await asyncio.to_thread(self._group.end)
         self._drain()
         for fd in (self._output_read, self._report_read):
             self._loop.remove_reader(fd)
@@ -281,4 +315,5 @@ class _LineProcess:
             stop_cause=cause,
             unkilled_pids=tuple(report.get("unkilled_pids", ())),
             renamed_repositories=tuple(self._renamed_repositories),
+            reached_memory_limit=self._reached_memory_limit,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 
@@ -34,6 +35,24 @@ async def test_list_says_which_fault_keeps_a_config_from_being_taken_up_until_it
     mended_listing = await home.agentctl("list")
     assert "in force" not in mended_listing.out
     assert "morning" in mended_listing.out
+
+
+async def test_a_run_by_hand_takes_up_what_was_saved_a_moment_ago(home: Home) -> None:
+    """In one process after another, so that the files are seldom left alone for a second."""
+    script = '[run]\nmode = "script"\n[[gather]]\nname = "x"\ntool = "shell"\n'
+    home.routine("say", f'{script}args = {{ command = "echo old" }}\n')
+    home.write("policy.toml", policy_that_allows("echo", "old"))
+    await home.start()
+    assert "old" in (await home.agentctl("run", "say")).out
+    home.routine("say", f'{script}args = {{ command = "echo new" }}\n')
+    home.write("policy.toml", policy_that_allows("echo", "new"))
+    assert "new" in (await home.agentctl("run", "say")).out
+    home.write("policy.toml", "version = 'one'\n")  # what is in force stays
+    assert "new" in (await home.agentctl("run", "say")).out
+
+
+def policy_that_allows(*words: str) -> str:
+    return f'version = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = {json.dumps(words)}\n'
 
 
 @pytest.mark.process

@@ -357,6 +357,7 @@ async def open_harness(
         administration=SimpleNamespace(
             fault=None,
             reload=reload or reload_nothing,
+            take_up_changes=reload_nothing,
             reload_by_request=reload or reload_nothing,
             reload_if_valid=reload or reload_nothing,
             routine_checks=tuple,

@@ -74,6 +74,54 @@ async def test_a_change_during_a_reload_causes_one_more_reload(tmp_path):
     reloads.close()
 
 
+async def test_changes_are_taken_up_at_once_where_someone_waits_for_them(tmp_path):
+    fault = Fault(file="a", key="b", found="c", problem="d")
+    definitions = Definitions(ConfigError(fault))
+    reloads = await start_watcher(definitions, tmp_path)
+    await reloads.take_up_changes()
+    assert definitions.times == 0, "nothing has changed"
+    (tmp_path / "a.toml").write_text("x")
+    await asyncio.gather(reloads.take_up_changes(), reloads.take_up_changes())
+    assert definitions.times == 1
+    reloads.close()
+    await reloads.take_up_changes()  # and does not wait for what never comes
+
+
+async def test_who_waits_for_changes_waits_for_a_reload_under_way(tmp_path):
+    has_entered, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        has_entered.set()
+        await may_go_on.wait()
+
+    reloads = await start_watcher(slow, tmp_path)
+    reloads.reload_now()
+    await has_entered.wait()
+    waits = [asyncio.create_task(reloads.take_up_changes()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(wait.done() for wait in waits)
+    waits[0].cancel()  # as that of a client who has gone: the reload goes on
+    may_go_on.set()
+    await waits[1]
+    reloads.close()
+
+
+async def test_nobody_waits_for_a_look_that_a_stop_has_broken_off(tmp_path):
+    has_entered = asyncio.Event()
+
+    async def endless():
+        has_entered.set()
+        await asyncio.Event().wait()
+
+    reloads = await start_watcher(endless, tmp_path)
+    reloads.reload_now()
+    await has_entered.wait()
+    wait = asyncio.create_task(reloads.take_up_changes())
+    await asyncio.sleep(0)
+    reloads.close()
+    await wait
+
+
 async def test_a_reload_works_after_a_failed_reload(tmp_path):
     definitions = Definitions(
         ConfigError(Fault(file="a", key="b", found="c", problem="d")), RuntimeError("broken")

@@ -75,19 +75,24 @@ class PolicyHarness:
         *calls: tuple[str, Json, str],
         run_of: str = "daily",
         definition: Json | None = None,
+        rule: str = "rule 1",
+        call_id: str = "",
         **fields: str,
     ) -> None:
         """Journal one run that made these calls, each with its verdict and these fields of its
-        step.
+        step; `call_id` is by default the number of the call.
         """
-        asyncio.run(self._record(calls, run_of, json.dumps(definition or {}), fields))
+        steps = [
+            _call(number, *call, rule=rule, call_id=call_id, **fields)
+            for number, call in enumerate(calls)
+        ]
+        asyncio.run(self._record(steps, run_of, json.dumps(definition or {})))
 
     async def _record(
         self,
-        calls: tuple[tuple[str, Json, str], ...],
+        steps: list[Step],
         run_of: str,
         definition: str,
-        fields: dict[str, str],
     ) -> None:
         db = await Database.open(self.state / "agentd.db")
         try:
@@ -108,17 +113,17 @@ class PolicyHarness:
             assert isinstance(queued_run, Run)
             run = await journal.runs.claim(queued_run.id, owner="test")
             assert run is not None
-            await journal.runs.append(
-                run, *(_call(number, *call, **fields) for number, call in enumerate(calls))
-            )
+            await journal.runs.append(run, *steps)
         finally:
             await db.close()
 
 
-def _call(number: int, tool: str, arguments: Json, effect: str, **fields: str) -> Step:
-    verdict = {"effect": effect, "rule": "rule 1"}
+def _call(
+    number: int, tool: str, arguments: Json, effect: str, *, rule: str, call_id: str, **fields: str
+) -> Step:
+    verdict = {"effect": effect, "rule": rule}
     body = {"tool": tool, "arguments": arguments, "verdict": verdict, **fields}
-    return Step(kind=StepKind.CALL, iteration=1, call_id=f"c{number}", body=body)
+    return Step(kind=StepKind.CALL, iteration=1, call_id=call_id or f"c{number}", body=body)
 
 
 @pytest.fixture
@@ -431,6 +436,94 @@ def test_suggest_shows_rules_for_what_an_observed_routine_was_denied_and_writes_
     assert 'mode = "observe"' in file.read_text(), "the trial goes on"
     code, out, _ = harness.policy("suggest", "daily")
     assert (code, "Nothing was written" in out) == (0, False), "there is nothing more to write"
+
+
+PAGE = "http://127.0.0.1:8090/news.html"
+PAGE_RULE = f"""[[rule]]
+tool = "http_request"
+effect = "allow"
+routines = ["daily"]
+urls = ["{PAGE}"]
+safe = true
+networks = ["127.0.0.1/32"]
+match = ["GET {PAGE}"]
+"""
+
+
+@pytest.mark.parametrize("other_pages", ["", '\n[[rule]]\ntool="http_request"\neffect="allow"\n'])
+def test_explain_ends_with_a_rule_that_allows_the_page(
+    harness: PolicyHarness, other_pages: str
+) -> None:
+    if other_pages:
+        other_pages += 'urls = ["https://example.org/"]\nsafe = true\n'
+    file = harness.folder / "policy.toml"
+    file.write_text(POLICY + other_pages)
+    call = ("explain", "--routine", "daily", "--tool", "http_request", PAGE)
+    code, out, _ = harness.policy(*call)
+    assert code == 5
+    _, _, rule = out.partition("\nTo allow it, add to policy.toml:\n\n")
+    assert rule == PAGE_RULE
+    assert json.loads(harness.policy(*call, "--json")[1])["suggested"] == rule
+    file.write_text(f"{file.read_text()}\n{rule}")
+    assert harness.policy("check")[0] == 0
+    for words in ((), ("--tainted",)):
+        code, out, _ = harness.policy(*call, *words)
+        assert (code, "note:" in out, "[[rule]]" in out) == (0, False, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("--tool", "http_request", "https://example.org/a"), "safe = true"),
+        (("--tool", "http_request", "POST", "https://example.org/a"), 'methods = ["POST"]'),
+        (
+            ("--tool", "http_request", "http://localhost/a"),
+            'networks = ["127.0.0.1/32", "::1/128"]',
+        ),
+        (("--", "wc", "a.md"), 'argv = ["wc", "a.md"]'),
+        (("--tool", "http_request", "http://169.254.169.254/keys"), ""),
+        (("--", "python3", "x.py"), ""),
+        (("--", "cat", ".env"), ""),
+        (("--", "make", "test"), ""),
+    ],
+)
+def test_explain_shows_a_rule_where_one_may_allow_the_call(
+    harness: PolicyHarness, words: tuple[str, ...], key: str
+) -> None:
+    _, out, _ = harness.policy("explain", *words)
+    assert ("[[rule]]" in out) == bool(key)
+    assert key in out and "routines" not in out
+
+
+def test_suggest_writes_rules_for_what_a_gather_was_denied(harness: PolicyHarness) -> None:
+    page = ("http_request", {"url": PAGE}, "deny")
+    harness.record(page, rule="default", call_id="gather.page", taint="tainted")
+    asked = ("http_request", {"url": "http://127.0.0.1:22/"}, "deny")
+    tainted = ("http_request", {"url": "https://stranger.example/"}, "deny")
+    harness.record(asked, ("shell", {"command": "uptime"}, "deny"), rule="default")
+    harness.record(tainted, rule="default", taint="tainted")
+    harness.record(("shell", {"command": "make test"}, "deny"), rule="rule 2 (shell: make test)")
+    code, out, _ = harness.policy("suggest", "daily")
+    assert (code, "tools = []" in out) == (0, False)
+    assert "".join(f"+{line}\n" for line in PAGE_RULE.splitlines()) in out
+    assert "4 calls in 3 runs since 30d denied; judged again with 2 rules more: 2 allowed." in out
+    assert "--with-tainted takes such calls in" in out
+    assert "127.0.0.1 is no public address" in out
+    assert "make test" not in out, "a rule speaks of it"
+    answer = json.loads(harness.policy("suggest", "daily", "--json")[1])
+    assert len(answer["rules"]) == 2 and answer["section"]["tools"] == []
+    assert harness.policy("suggest", "daily", "--confirm", answer["confirm"])[0] == 0
+    assert harness.policy("explain", "--routine", "daily", "--tool", "http_request", PAGE)[0] == 0
+
+
+def test_suggest_writes_no_section_for_a_routine_that_was_allowed_nothing(
+    harness: PolicyHarness,
+) -> None:
+    harness.record(("shell", {"command": "make test"}, "deny"))
+    code, out, _ = harness.policy("suggest", "daily")
+    assert (code, "tools = []" in out) == (0, False)
+    assert "# No call of daily was allowed since 30d." in out
+    assert "#   1 x shell make test" in out
 
 
 def test_suggest_ends_a_trial_that_is_over_and_then_writes_sections_again(

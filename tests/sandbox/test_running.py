@@ -245,6 +245,27 @@ async def test_programs_gain_no_privileges_by_set_uid(tmp_path: Path) -> None:
     assert "NoNewPrivs:\t1" in result.output.text()
 
 
+@linux
+async def test_programs_run_where_a_filter_keeps_priorities_as_they_are(tmp_path: Path) -> None:
+    daemon = f"""
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from daemon.sandbox.running import PreparedProgram, run
+from daemon.sandbox.syscall_filter import CallRule, compile_filter
+from daemon.system import syscalls
+syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+syscalls.seccomp_set_filter(compile_filter([CallRule("setpriority", 0x50001)]))  # EPERM, as SystemCallFilter=~@resources
+line = [(";", [PreparedProgram(path="/bin/echo", argv=["echo", "works"])])]
+result = asyncio.run(run(line, folder=Path({str(tmp_path)!r}), environment={{}}, seconds=60, output_bytes=1000))
+print(result.code, result.output.text())
+"""  # noqa: E501
+    process = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", daemon], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "0 works\n\n"
+
+
 # --- what is left
 
 

@@ -322,7 +322,8 @@ async def test_agent_of_a_daemon_reports_only_new_items(home):
     reply_list = replies(a, f"{a}, {b}", f"{b}, {a}", a)
     home.write(
         "config.toml",
-        f'[providers.says]\nkind = "scripted"\nreplies = [{reply_list}, "Here is all the news."]\n',
+        '[providers.says]\nkind = "scripted"\n'
+        f'replies = [{reply_list}, "All the news.", "As I said."]\n',
     )
     home.routine(
         "news",

@@ -25,9 +25,14 @@ from daemon.models import Effect, Json, Verdict
 from daemon.plurals import pluralize
 from daemon.policy.authoring.compare import Comparison, compare
 from daemon.policy.authoring.policy_text import remove_trial
-from daemon.policy.authoring.recorded_calls import load_recorded_calls
+from daemon.policy.authoring.recorded_calls import RecordedCall, load_recorded_calls
 from daemon.policy.authoring.suggest import suggest
-from daemon.policy.authoring.suggest_rules import RuleSuggestion, as_json, suggest_rules
+from daemon.policy.authoring.suggest_rules import (
+    RuleSuggestion,
+    as_json,
+    suggest_rule_for,
+    suggest_rules,
+)
 from daemon.policy.authoring.unknown_routines import describe_unknown_routines
 from daemon.policy.explain import explain
 from daemon.policy.policy import Observation, Policy
@@ -92,6 +97,20 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
     lines = [f"{OUTCOMES[explanation.verdict.effect]}: {_reason(explanation.verdict)}"]
     if explanation.verdict.alternative:
         lines.append(f"instead: {explanation.verdict.alternative}")
+    rule = ""
+    if explanation.verdict.effect is Effect.DENY:
+        call = RecordedCall(
+            run="",
+            routine=options.routine,
+            tool=options.tool,
+            arguments=arguments,
+            effect=Effect.DENY.value,
+            approved=False,
+            tainted=options.tainted,
+            at=datetime.now(UTC),
+            is_by_person=True,
+        )
+        rule = suggest_rule_for(call, policy, files.make_reader())
     for part in explanation.parts:
         lines += [
             "",
@@ -107,8 +126,12 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
         if (refusal := explain_private_host(policy, part.target))
     ]
     lines += ["", *(f"note: {refusal}" for refusal in refusals)] if refusals else []
+    if rule:
+        name = files.config.policy_path.name
+        lines += ["", f"To allow it, add to {name}:", "", rule]
     value = {
         **_as_json(explanation.verdict),
+        **({"suggested": rule} if rule else {}),
         **({"notes": refusals} if refusals else {}),
         "parts": [
             {
@@ -299,8 +322,8 @@ def _describe_comparison(comparison: Comparison, options: Namespace) -> str:
 
 
 def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
-    """Print what would be enough for a routine: rules for what it was denied in observe mode, else
-    the narrowest section that what it did would fit into. With `--confirm`, write the rules.
+    """Print what would be enough for a routine: rules for what it was denied, else the narrowest
+    section that what it did would fit into. With `--confirm`, write the rules.
     """
     calls = load_recorded_calls(
         files.state,
@@ -321,16 +344,25 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
             files.make_reader(),
             routine=options.routine,
             with_tainted=options.with_tainted,
+            only_of_trial=trial is not None,
         )
-        if trial is not None or rules.rules or options.confirm:
+        if trial is not None:
             return _suggest_rules(files, options, policy, rules, trial)
+        if rules.rules or options.confirm:
+            section = suggest(calls, policy)
+            rest = {"section": section.section, "refused": dict(section.refused)}
+            return _suggest_rules(files, options, policy, rules, trial, rest)
     suggestion = suggest(calls, policy)
     recorded_calls = f"{suggestion.calls} calls in {suggestion.runs} runs since {options.since}"
-    lines = [f"# {options.routine}: {recorded_calls} would fit into this."]
-    lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
-    lines.append(suggestion.as_toml(options.routine).rstrip())
+    if suggestion.calls:
+        lines = [f"# {options.routine}: {recorded_calls} would fit into this."]
+        lines += ["# It takes away from what the rules of policy.toml allow, and adds nothing.", ""]
+        lines += [suggestion.as_toml(options.routine).rstrip(), ""]
+        title = "# Not allowed then, and not by this:"
+    else:  # a section without tools would only take away
+        lines, title = [f"# No call of {options.routine} was allowed since {options.since}."], ""
     if suggestion.refused:
-        lines += ["", "# Not allowed then, and not by this:"]
+        lines += [title or "# Not allowed then:"]
         lines += [f"#   {count} x {call}" for call, count in suggestion.refused]
     value = {
         "routine": options.routine,
@@ -348,8 +380,12 @@ def _suggest_rules(
     policy: Policy,
     suggestion: RuleSuggestion,
     trial: Observation | None,
+    rest: Json | None = None,
 ) -> int:
-    """Print rules as a diff of policy.toml, or write them if they are what `--confirm` names."""
+    """Print rules as a diff of policy.toml, or write them if they are what `--confirm` names.
+
+    `rest` is what the JSON has besides.
+    """
     name = files.config.policy_path.name
     if trial is not None and trial.is_over(datetime.now(UTC)):
         suggestion = replace(suggestion, text=remove_trial(suggestion.text, trial.routine))
@@ -368,6 +404,7 @@ def _suggest_rules(
     value = {
         "routine": options.routine,
         **as_json(suggestion),
+        **(rest or {}),
         "diff": diff,
         "confirm": suggestion.digest if diff else "",
         "written": is_written,
@@ -396,7 +433,7 @@ def _describe_suggestion(suggestion: RuleSuggestion, options: Namespace) -> list
         return [f"No call was denied to {options.routine} in observe mode since {options.since}."]
     text = (
         f"{pluralize(suggestion.calls, 'call')} in {pluralize(suggestion.runs, 'run')} since "
-        f"{options.since} denied in observe mode"
+        f"{options.since} denied{' in observe mode' if suggestion.is_of_trial else ''}"
     )
     if suggestion.rules:
         rules = pluralize(len(suggestion.rules), "rule")

@@ -23,7 +23,7 @@ _VERBS = (
     (
         "suggest",
         "suggest_for_routine",
-        "the narrowest section a routine's calls would fit into; in observe mode, rules for them",
+        "the narrowest section a routine's calls would fit into, or rules for those it was denied",
     ),
 )
 

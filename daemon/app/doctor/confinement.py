@@ -38,6 +38,8 @@ class Confinement:
     """The command that would allow namespaces, if a kernel setting forbids them."""
     blocked: Path | None = None
     """As root: the folder through which the user of tools cannot get to the workspace."""
+    counts_calls: bool | None = None
+    """Whether the daemon counts the memory of each call as a whole; None if no daemon runs."""
 
 
 def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
@@ -69,6 +71,9 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
     sandbox = confinement.sandbox
     closed_count = sum(test.is_blocked for test in sandbox.escape_tests)
     text = f"{sandbox.level}: {closed_count} of {len(sandbox.escape_tests)} ways out are closed"
+    if confinement.counts_calls is not None:
+        whole = "each call (cgroup v2)" if confinement.counts_calls else "each process"
+        text += f"; memory_mb holds for {whole}"
     if confinement.mode == "off":
         fix = 'sandbox = "prefer" in policy.toml puts every program of a tool into one'
         yield Check(name="sandbox", state="warn", found="the policy wants none", fix=fix)

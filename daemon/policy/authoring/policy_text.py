@@ -28,16 +28,21 @@ def add_rules(text: str, tables: Sequence[dict[str, Any]], comments: Sequence[st
     """Return the text with these rules behind all others, each below its comment."""
     if not tables:
         return text
+    addition = format_rules(tables, comments)
+    expected_data = _read(text)
+    expected_data["rule"] = [*expected_data.get("rule", []), *tables]
+    return _check_edit(f"{_with_end_of_line(text)}\n{addition}", expected_data, addition)
+
+
+def format_rules(tables: Sequence[dict[str, Any]], comments: Sequence[str] = ()) -> str:
+    """Return rules as TOML, each below its comment."""
     blocks = []
     for index, table in enumerate(tables):
         comment = comments[index] if index < len(comments) else ""
         lines = [f"# {line}" for line in comment.splitlines()]
         lines += ["[[rule]]", *(f"{key} = {_format(key, value)}" for key, value in table.items())]
         blocks.append("\n".join(lines))
-    addition = "\n\n".join(blocks) + "\n"
-    expected_data = _read(text)
-    expected_data["rule"] = [*expected_data.get("rule", []), *tables]
-    return _check_edit(f"{_with_end_of_line(text)}\n{addition}", expected_data, addition)
+    return "\n\n".join(blocks) + "\n"
 
 
 def set_trial(text: str, routine: str, until: datetime) -> str:

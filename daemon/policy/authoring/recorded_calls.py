@@ -15,6 +15,9 @@ from daemon.store.connection import Connection
 from daemon.store.read_only import open_database_read_only
 from daemon.store.rows import decode, to_microseconds
 
+# How the ids of calls begin that a `[[gather]]` makes.
+GATHER_CALL = "gather."
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedCall:
@@ -35,6 +38,10 @@ class RecordedCall:
     at: datetime
     is_observed: bool = False
     """The routine was observed then (`mode = "observe"`)."""
+    is_default_denial: bool = False
+    """No rule spoke of it, and nobody was asked."""
+    is_by_person: bool = False
+    """A person chose its words: in a `[[gather]]` of the routine, or for `policy explain`."""
 
     @property
     def was_run(self) -> bool:
@@ -60,14 +67,15 @@ def load_recorded_calls(
 
 def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[RecordedCall]:
     rows = connection.execute(
-        "SELECT step.run_id, run.routine, step.at, step.body, definition.body FROM step"
+        "SELECT step.run_id, run.routine, run.trigger, step.call_id, step.at, step.body,"
+        " definition.body FROM step"
         " JOIN run ON run.id = step.run_id LEFT JOIN definition ON definition.hash = run.definition"
         " WHERE step.kind = 'call' AND step.at >= ?"
         " AND (CAST(? AS TEXT) = '' OR run.routine IN (?, 'subagent'))"
         " ORDER BY step.at, step.seq",
         (to_microseconds(since), routine, routine),
     )
-    for run, routine_of_run, at, encoded_body, definition in rows:
+    for run, routine_of_run, trigger, call_id, at, encoded_body, definition in rows:
         name, policy_name = _names_of(definition, routine_of_run)
         if routine and name != routine:
             continue
@@ -86,6 +94,17 @@ def _calls(connection: Connection, since: datetime, routine: str) -> Iterator[Re
             tainted=bool(body.get("taint")),
             at=datetime.fromtimestamp(at / 1e6, UTC),
             is_observed=body.get("mode") == "observe",
+            is_default_denial=(
+                verdict.get("effect") == "deny"
+                and verdict.get("rule") == "default"
+                and "asked" not in body
+            ),
+            # not where an agent wrote the routine, or the names of new files stand in its calls
+            is_by_person=(
+                str(call_id).startswith(GATHER_CALL)
+                and policy_name == name
+                and trigger not in ("subagent", "watch")
+            ),
         )
 
 

@@ -1,4 +1,4 @@
-"""Write the smallest rules that allow what an observed routine was denied.
+"""Write the smallest rules that allow what a routine was denied, or one call.
 
 A rule is for the one routine, and names what was asked for: the words of a command, whole
 addresses, paths. Only where several files of one folder were asked for, it names the folder. What a
@@ -13,13 +13,13 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import PurePosixPath
 from typing import Any
 
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, Refused
 from daemon.models import Json
-from daemon.policy.authoring.policy_text import add_rules
+from daemon.policy.authoring.policy_text import add_rules, format_rules
 from daemon.policy.authoring.recorded_calls import RecordedCall
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import CallRejected
@@ -61,21 +61,28 @@ class RuleDraft:
     paths: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     urls: tuple[str, ...] = ()
+    is_safe: bool = False
+    """It has the key `safe`."""
+    networks: tuple[str, ...] = ()
     match: tuple[str, ...] = ()
     """Calls that it allows, as examples of rules are written."""
     is_from_tainted_run: bool = False
 
     def table(self, routine: str) -> dict[str, Any]:
-        """Return it as the table of a rule for one routine, without what is empty."""
+        """Return it as the table of a rule for one routine, or for all by an empty name; without
+        what is empty.
+        """
         table = {
             "tool": self.tool,
             "effect": "allow",
-            "routines": [routine],
+            "routines": [routine] if routine else [],
             "argv": [list(word) if isinstance(word, tuple) else word for word in self.argv],
             "profile": "read-only" if self.is_read_only else "",
             "paths": list(self.paths),
             "methods": list(self.methods),
             "urls": list(self.urls),
+            "safe": self.is_safe,
+            "networks": list(self.networks),
             "match": list(self.match),
         }
         return {key: value for key, value in table.items() if value}
@@ -117,7 +124,9 @@ class RuleSuggestion:
     rules: tuple[dict[str, Any], ...]
     runs: int
     calls: int
-    """How many calls were denied while the routine was observed, and would be today."""
+    """How many calls were denied, and would be today."""
+    is_of_trial: bool
+    """The routine was observed when they were."""
     allowed: int
     """How many of them the rules allow, judged as tainted as their runs were."""
     allowed_untainted: int
@@ -137,24 +146,28 @@ def suggest_rules(
     *,
     routine: str,
     with_tainted: bool = False,
+    only_of_trial: bool = True,
 ) -> RuleSuggestion:
-    """Return the smallest rules that allow what a routine was denied while it was observed.
+    """Return the smallest rules that allow what a routine was denied while it was observed, or
+    without `only_of_trial` also what it was denied at other times, as no rule spoke of it.
 
     `calls` are all that are recorded of the routine, and `policy` is the one in force. `read` loads
     the text of a policy with all its checks, or raises ConfigError. Every suggested rule was loaded
     by it, and every call that counts as allowed was judged by what it returned. Calls of runs that
-    had read what strangers wrote are left out unless `with_tainted`.
+    had read what strangers wrote are left out unless `with_tainted`, or a person chose their words.
     """
     denied_calls = [
         call
         for call in calls
-        if call.is_observed and not call.was_run and not _is_allowed(call, policy)
+        if (call.is_observed or (call.is_default_denial and not only_of_trial))
+        and not call.was_run
+        and not _is_allowed(call, policy)
     ]
     drafts: dict[str, list[RuleDraft]] = {}  # by call
     reasons: dict[str, str] = {}
     kinds = {_kind(call): call for call in sorted(denied_calls, key=lambda call: not call.tainted)}
     for kind, call in kinds.items():  # of calls alike, one of an untainted run if there is any
-        if call.tainted and not with_tainted:
+        if call.tainted and not (with_tainted or call.is_by_person):
             reasons[kind] = f"{_TAINTED}; --with-tainted takes such calls in"
             continue
         try:
@@ -188,10 +201,31 @@ def suggest_rules(
         rules=tuple(tables),
         runs=len({call.run for call in denied_calls}),
         calls=len(denied_calls),
+        is_of_trial=all(call.is_observed for call in denied_calls),
         allowed=len(allowed_calls),
         allowed_untainted=len(only_if_untainted),
         left_out=tuple(sorted(left_out, key=lambda call: (-call.count, call.call))),
     )
+
+
+def suggest_rule_for(call: RecordedCall, policy: Policy, read: Callable[[str], Policy]) -> str:
+    """Return the smallest rules that allow one call, as TOML; empty where none does or should.
+
+    `policy` and `read` are as for `suggest_rules`.
+    """
+    try:
+        drafts = _draft_rules(call, policy)
+    except _NoRuleError:
+        return ""
+    tables = [draft.table(call.routine) for draft in drafts]
+    comments = [draft.comment for draft in drafts]
+    try:
+        new_policy = read(add_rules(policy.text, tables, comments))
+    except (ConfigError, Refused):
+        return ""
+    if not _is_allowed(replace(call, tainted=False), new_policy):
+        return ""
+    return format_rules(tables, comments) if tables else ""
 
 
 class _NoRuleError(Exception):
@@ -262,10 +296,23 @@ def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
 def _draft_rule(part: CallPart, call: RecordedCall) -> RuleDraft:
     """Return the smallest rule that speaks of a part of a call. Raises _NoRuleError."""
     tool = TOOLS.get(call.tool, UNKNOWN_TOOL)
-    draft = RuleDraft(tool=call.tool, match=_examples(call), is_from_tainted_run=call.tainted)
+    draft = RuleDraft(
+        tool=call.tool,
+        match=_examples(call),
+        is_from_tainted_run=call.tainted and not call.is_by_person,
+    )
     if part.target is not None:
-        _refuse_private_address(part.target.host)
-        return replace(draft, urls=(part.target.url,), methods=(part.target.method,))
+        target = part.target
+        networks = _private_networks(target.host)
+        if networks and not call.is_by_person:
+            raise _NoRuleError(
+                f"{target.host} is no public address; a rule for it needs networks, so write it by "
+                "hand"
+            )
+        draft = replace(draft, urls=(target.url,), networks=networks)
+        if call.is_by_person and target.is_plain and target.method == "GET":
+            return replace(draft, is_safe=True)  # the rule allows GET only
+        return replace(draft, methods=(target.method,))
     if part.words:
         if not all(part.words):
             raise _NoRuleError("an empty word cannot be named in a rule")
@@ -289,15 +336,20 @@ def _refuse_interpreter(program: str) -> None:
         raise _NoRuleError(f"{program} runs whatever it is told to; write a rule for it by hand")
 
 
-def _refuse_private_address(host: str) -> None:
+def _private_networks(host: str) -> tuple[str, ...]:
+    """Return the `networks` that a rule needs for a host that is known to have no public address;
+    empty for others. Raises _NoRuleError for an address that no rule should open.
+    """
     try:
-        is_public = ip_address(host).is_global
+        address = ip_address(host)
     except ValueError:
-        is_public = host != "localhost" and not host.endswith(".localhost")
-    if not is_public:
-        raise _NoRuleError(
-            f"{host} is no public address; a rule for it needs networks, so write it by hand"
-        )
+        is_local = host == "localhost" or host.endswith(".localhost")
+        return ("127.0.0.1/32", "::1/128") if is_local else ()
+    if address.is_global:
+        return ()
+    if address.is_link_local or address.is_unspecified or address.is_multicast:
+        raise _NoRuleError(f"{host} is no address of a server; write a rule for it by hand")
+    return (str(ip_network(address)),)
 
 
 def _paths_of(part: CallPart) -> tuple[str, ...]:
@@ -395,7 +447,7 @@ def _merge(drafts: Iterable[RuleDraft], routine: str, *, several: int | None) ->
             key: tuple[object, ...] = (draft.tool, beginning, len(draft.argv), draft.is_read_only)
             groups[(*key, draft.paths)].append(draft)
         else:
-            groups[draft.tool, draft.methods].append(draft)
+            groups[draft.tool, draft.methods, draft.is_safe, draft.networks].append(draft)
     merged_drafts = [_join(group, several) for group in groups.values()]
     return list(_without_covered(merged_drafts, routine))
 

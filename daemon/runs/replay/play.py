@@ -203,6 +203,11 @@ class ReplayContext:
 
     # --- what `execute` needs
 
+    @property
+    def asks_for_items(self) -> bool:
+        """Another model is told; the recorded one if it was, as by older versions it was not."""
+        return bool(self._change.models) or self._recording.was_asked_for_items
+
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         return self.call_runner_for(run, routine)
 

@@ -57,6 +57,8 @@ class Recording:
         self.goal: Step | None = None
         self.repairs: list[Step] = []
         """What the model was told of its reports that did not hold up (`[check]`)."""
+        self.was_asked_for_items = False
+        """Whether the model was told that it reported no items (`[dedupe]`)."""
         self.model_steps = _model_steps(steps)
         self._call_ids: dict[str, list[str]] = defaultdict(list)
         for position, step in enumerate(steps):
@@ -73,6 +75,8 @@ class Recording:
                 self.goal = step
             elif step.kind is StepKind.MESSAGE and source == "check":
                 self.repairs.append(step)
+            elif step.kind is StepKind.MESSAGE and source == "dedupe":
+                self.was_asked_for_items = True
 
     def call_ids_of(self, tool: str, arguments: Json) -> list[str]:
         """Return the ids of all calls with this tool and these arguments, in order."""

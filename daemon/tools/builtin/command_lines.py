@@ -320,7 +320,7 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
     last_command = call.line[pipeline].commands[index]
     if result.code and (verbatim or result.code not in last_command.success_codes):
         raise ToolFailed(
-            " ".join([_describe_exit_code(last_command.program, result.code), *notes]), partial=text
+            " ".join([_describe_exit_code(last_command.program, result), *notes]), partial=text
         )
     if verbatim:
         return text
@@ -330,6 +330,11 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
 
 
 def _notes(result: CommandResult) -> Iterator[str]:
+    if result.reached_memory_limit:
+        yield (
+            "(the programs of this call, with their files in memory, reached a limit of "
+            "policy.toml: memory_mb; the kernel killed them)"
+        )
     if result.unkilled_pids:
         yield (
             "(could not be killed and hang in the kernel: processes "
@@ -339,12 +344,14 @@ def _notes(result: CommandResult) -> Iterator[str]:
         yield f"(git would obey what a program puts there, so it was renamed: {path})"
 
 
-def _describe_exit_code(program: str, code: int) -> str:
+def _describe_exit_code(program: str, result: CommandResult) -> str:
+    code = result.code
     # As in a shell, 128 and more is a signal. But 129, which would be SIGHUP, is git's exit code
     # for wrong usage, and there are no signals above 64.
     if 129 < code <= 128 + 64:
         text = f"{program} was killed by signal {code - 128}"
-        if code - 128 in _SIGNALS_AT_LIMITS:
+        # a note says so where it is known
+        if code - 128 in _SIGNALS_AT_LIMITS and not result.reached_memory_limit:
             text += ", as at a limit of policy.toml: memory_mb, file_mb or shell_seconds"
         return text
     return f"{program} ended with exit code {code}"

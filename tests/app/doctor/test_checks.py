@@ -80,6 +80,20 @@ LANDLOCK = Sandbox(
             "",
         ),
         (
+            {"sandbox": Sandbox(level="bubblewrap", escape_tests=HELD), "counts_calls": True},
+            "sandbox",
+            "ok",
+            "closed; memory_mb holds for each call (cgroup v2)",
+            "",
+        ),
+        (
+            {"sandbox": Sandbox(level="landlock", escape_tests=HELD), "counts_calls": False},
+            "sandbox",
+            "ok",
+            "closed; memory_mb holds for each process",
+            "",
+        ),
+        (
             {"sandbox": Sandbox(level="bubblewrap", escape_tests=HELD)},
             "  read a secret",
             "ok",
