@@ -59,7 +59,7 @@ _UNSUPPORTED = frozenset(
 _NESTED = frozenset(
     ["items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties"]
 )
-_DEFINITIONS = "#/$defs/"
+_DEFINITIONS = "#/$defs/"  # where a `$ref` finds a definition
 _MAX_DEPTH, _MAX_PROPERTIES = 10, 5000  # OpenAI's limits
 
 
@@ -166,14 +166,14 @@ class _Converter:
             self._close_object(strict_schema, schema, depth)
         return strict_schema
 
-    def _has_target(self, reference: Any) -> bool:
+    def _has_target(self, reference: str) -> bool:
         """Return whether the strict schema has what a `$ref` refers to: the whole of it, or a
         definition. Older drafts of JSON Schema keep definitions under another name.
         """
-        if not isinstance(reference, str) or reference == "#":
-            return reference == "#"
-        start, name = reference[: len(_DEFINITIONS)], reference[len(_DEFINITIONS) :]
-        return start == _DEFINITIONS and name.partition("/")[0] in self._definitions
+        name = reference.removeprefix(_DEFINITIONS).partition("/")[0]
+        return reference == "#" or (
+            reference.startswith(_DEFINITIONS) and name in self._definitions
+        )
 
     def _close_object(self, strict_schema: Json, schema: Json, depth: int) -> None:
         """Require every property of an object, and allow no other."""

@@ -72,7 +72,6 @@ def test_a_rich_signature_has_a_strict_schema() -> None:
     assert parameters["required"] == ["where", "size", "options", "colour", "tags", "title", "at"]
     assert parameters["additionalProperties"] is False
     assert 'Default: "x".' in parameters["properties"]["title"]["description"]
-    assert "Default: null." in parameters["properties"]["size"]["description"]
     assert parameters["properties"]["title"]["type"] == ["string", "null"]
 
 
@@ -107,6 +106,14 @@ def test_a_rich_signature_has_a_strict_schema() -> None:
 def test_a_schema_without_a_strict_form_is_sent_unchanged(parameters: Json) -> None:
     function = {"name": "f", "description": "d", "parameters": parameters}
     assert make_strict([function]) == [function]
+
+
+@pytest.mark.parametrize(("default", "text"), [(True, "true"), (None, "null"), ("é", '"é"')])
+def test_a_default_is_described_in_json(default: object, text: str) -> None:
+    schema = {"type": ["boolean", "string", "null"], "default": default}
+    parameters = {"type": "object", "properties": {"a": schema}}
+    (strict,) = make_strict([{"name": "f", "parameters": parameters}])
+    assert strict["parameters"]["properties"]["a"]["description"] == f"Default: {text}."
 
 
 def test_a_schema_may_refer_to_itself_and_to_its_definitions() -> None:
