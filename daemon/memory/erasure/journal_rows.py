@@ -256,14 +256,17 @@ def _erase_copies(connection: Connection, run: str, note: str) -> None:
         "SELECT id FROM incident WHERE run_id = ?", (run,)
     ).fetchall():
         replace_detail(connection, incident, note)
-    # the notice that a routine works again repeats its last error
-    detail, ended = connection.execute(
-        "SELECT detail, coalesce(ended, created) FROM run WHERE id = ?", (run,)
+    # the notice that a routine works again, or was removed, repeats its last error; it is of the
+    # run that succeeded, or of none
+    routine, detail, created = connection.execute(
+        "SELECT routine, detail, created FROM run WHERE id = ?", (run,)
     ).fetchone()
     if not detail:
         return
     for id_, text in connection.execute(
-        "SELECT id, options FROM outbox WHERE kind = ? AND created >= ?", (RECOVERED, ended)
+        "SELECT id, options FROM outbox WHERE kind = ? AND (run_id IS NULL"
+        " OR run_id IN (SELECT id FROM run WHERE routine = ? AND created >= ?))",
+        (RECOVERED, routine, created),
     ).fetchall():
         options = json.loads(text)
         if options.get("text", "").endswith(f": {detail}"):
