@@ -176,7 +176,7 @@ def _view_of_routine(
     policy_notes: list[str] = []
     if routine:
         policy = api.settings.policy
-        policy_notes += api.own_call_notes.of(routine, policy)
+        policy_notes += api.own_call_notes.notes_of(routine, policy)
         if approvals := describe_approvals(routine, policy, now):
             policy_notes.append(approvals)
     pause = view_of_paused_routine(api.engine.states[name]) if state == "paused" else None

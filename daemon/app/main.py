@@ -1029,7 +1029,7 @@ def import_crontab(options: CommandLine) -> int:
     if options.write:
         write(result, files.config)
     _print(describe(result, files.config, as_json=options.json))
-    return 1 if result.refused else 0
+    return 1 if result.refused_lines else 0
 
 
 def _split_names(text: str) -> list[str]:

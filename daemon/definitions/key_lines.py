@@ -59,9 +59,9 @@ class KeyLines:
         """
         while key and key not in self._lines:
             # A cut inside a quoted name leaves an open quote, which no key in the text has.
-            cut = max(key.rfind("."), key.rfind("["))
-            is_name = key[max(cut, 0)] != "["
-            key = key[: max(cut, 0)]
+            cut_position = max(key.rfind("."), key.rfind("["))
+            is_name = key[max(cut_position, 0)] != "["
+            key = key[: max(cut_position, 0)]
             if is_name and key in self._lists:
                 return None  # which of its tables is meant is not known
         return self._lines.get(key)

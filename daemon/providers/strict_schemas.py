@@ -247,8 +247,10 @@ def _remove_nulls(value: Any, schema: Any, defs: Json) -> Any:
         return [_remove_nulls(item, items, defs) for item in value]
     if not isinstance(value, dict):
         return value
-    matching = [variant for variant in variants if value.keys() <= _properties(variant).keys()]
-    schema = matching[0] if matching else schema
+    matching_variants = [
+        variant for variant in variants if value.keys() <= _properties(variant).keys()
+    ]
+    schema = matching_variants[0] if matching_variants else schema
     properties, required_names = _properties(schema), schema.get("required") or ()
     return {
         key: _remove_nulls(item, properties.get(key), defs)

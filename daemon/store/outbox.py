@@ -231,9 +231,9 @@ def enqueue(
     for target, options, status, reason in decide_deliveries(
         connection, run, deliveries, zone, incident_settings
     ):
-        due = now if status is DeliveryStatus.PENDING else None
+        next_at = now if status is DeliveryStatus.PENDING else None
         text = json.dumps(options, separators=(",", ":"))
-        rows.append((run.id, target, text, zone, status, now, due, due, reason, REPORT))
+        rows.append((run.id, target, text, zone, status, now, next_at, next_at, reason, REPORT))
     connection.executemany(
         "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since,"
         " error, kind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -509,7 +509,7 @@ def test_suggest_writes_rules_for_what_a_gather_was_denied(harness: PolicyHarnes
     assert "4 calls in 3 runs since 30d denied; judged again with 2 rules more: 2 allowed." in out
     assert "--with-tainted takes such calls in" in out
     assert "127.0.0.1 is no public address" in out
-    assert "make test" not in out, "a rule speaks of it"
+    assert "make test" not in out, "a rule covers it"
     answer = json.loads(harness.policy("suggest", "daily", "--json")[1])
     assert len(answer["rules"]) == 2 and answer["section"]["tools"] == []
     assert harness.policy("suggest", "daily", "--confirm", answer["confirm"])[0] == 0

@@ -105,7 +105,7 @@ def find_runs_with_words(connection: Connection, query: str) -> list[str]:
     terms = query_of(query).terms
     if not terms:
         return []
-    matching_runs = fulltext.of(connection).runs_with_terms(connection, terms)
+    matching_runs = fulltext.index_of(connection).runs_with_terms(connection, terms)
     # superseded texts are not in the index
     has_all_words = words_matcher(query)
     superseded_texts = connection.execute(

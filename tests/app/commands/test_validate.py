@@ -313,7 +313,7 @@ def test_validate_names_each_key_without_which_no_daemon_starts(folder: Path) ->
         f'{SERVER}api_key_env = "NOPE"\n[search]\nkind = "tavily"\napi_key_file = "no"\n'
         f'{EMBEDDER}api_key_file = "no"\n[store]\nurl_env = "NOPE"\n'
     )
-    missing = check_folder(folder).missing
+    missing = check_folder(folder).missing_parts
     places = (":6: search", ":3: mcp.t", ":11: memory", ":13: store")
     for note, place in zip(missing, places, strict=True):
         assert f"config.toml{place}." in note

@@ -138,7 +138,7 @@ LANDLOCK = Sandbox(
         (
             {
                 "sandbox": replace(LANDLOCK, user=User(uid=60789, gid=60789)),
-                "blocked": Path("/root"),
+                "blocked_folder": Path("/root"),
             },
             *("user of tools", "fail", "cannot get through /root", "chmod o+x /root"),
         ),

@@ -348,7 +348,7 @@ async def test_a_target_of_sendmail_is_used_checked_and_validated(
     assert [note.partition(": targets.mail: ")[2][: len(fault)] for note in checkup.notes] == [
         fault
     ]
-    assert not checkup.missing and not checkup.faults
+    assert not checkup.missing_parts and not checkup.faults
 
 
 def test_the_path_of_a_program_is_no_secret():
