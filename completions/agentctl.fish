@@ -20,6 +20,7 @@ complete -c agentctl -n '__fish_seen_subcommand_from why' -l json
 complete -c agentctl -n __fish_use_subcommand -a run -d 'run a routine now, and print its report'
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l input
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l tainted
+complete -c agentctl -n '__fish_seen_subcommand_from run' -l gate
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l detach
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l again
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l json

@@ -177,6 +177,7 @@ VERBS = {
             help="what the model reads beside its task; - reads a pipe",
         ),
         option("--tainted", action="store_true", help="strangers may have written the input"),
+        option("--gate", action="store_true", help="ask its gate, as for a run that is due"),
         DETACH,
         option(
             "--again",

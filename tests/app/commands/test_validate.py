@@ -363,8 +363,8 @@ def test_validate_checks_routines_despite_a_broken_config(folder: Path) -> None:
     (folder / "config.toml").write_text('routines = "mine"\nx = 1\n[providers.a]\nkind = "clod"\n')
     examination = examine(folder / "config.toml", env={}, state=folder)
     assert [fault.key for fault in examination.faults] == [
-        "providers.a.kind",
         "x",
+        "providers.a.kind",
         "run.fallback[0]",
     ]
 
