@@ -79,9 +79,7 @@ async def explain_slot(api: ApiContext, *, name: str, at: str | None = None) -> 
     await check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
-        first_fault, *more_faults = api.engine.faults[name].faults
-        more = f"; and {len(more_faults)} more: agentctl show {name}" if more_faults else ""
-        raise Refused(f"{name} cannot be used: {first_fault}{more}")
+        raise Refused(api.engine.describe_faults(name))
     schedule, state, now = api.engine.schedule(routine), api.engine.states[name], api.clock.now()
     journal = api.journal
     if at is not None:

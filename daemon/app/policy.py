@@ -66,9 +66,9 @@ def private_host_notes(policy: Policy) -> Iterator[str]:
     for rule in policy.rules:
         if rule.effect is Effect.DENY:
             continue
-        for target in _named_targets(rule):
-            if refusal := explain_private_host(policy, target):
-                yield f"{rule.label}: {refusal}"
+        refusals = [explain_private_host(policy, target) for target in _named_targets(rule)]
+        for refusal in dict.fromkeys(filter(None, refusals)):  # several pages of a host are one
+            yield f"{rule.label}: {refusal}"
 
 
 def explain_private_host(policy: Policy, target: Target) -> str:

@@ -126,7 +126,9 @@ def find_ignored_gates(call: Call, run: Mapping[str, Any]) -> list[str]:
     """Return the keys of its routine's `[gate]` that a run did not look at, as it was started by a
     person or for the first time. Empty if there are none, or the routine is gone.
     """
-    if run["trigger"] not in UNGATED_TRIGGERS:
+    from daemon.models import GATED_EVENT
+
+    if run["trigger"] not in UNGATED_TRIGGERS or str(run["event"]).startswith(GATED_EVENT):
         return []
     try:
         routine = call.client.request("GET", f"/v1/routines/{quote(run['routine'])}")

@@ -155,7 +155,7 @@ def _load_ciphers() -> Mapping[str, str]:
     """
     words = [word for word in _load_words("VOCABULARY") if len(word) >= 6]
     rotated_words = {
-        disguises.rotate(word, by): str(26 - by) for word in words for by in range(1, 26)
+        disguises.rotate(word, shift): str(26 - shift) for word in words for shift in range(1, 26)
     }
     return (
         rotated_words

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -181,6 +181,14 @@ def _make_plan(command: PreparedProgram) -> Json:
     }
 
 
+def _open_pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Return the reading and the writing end of a new pipe; these close each of them."""
+    read_end, write_end = os.pipe()
+    reader.callback(os.close, read_end)
+    writer.callback(os.close, write_end)
+    return read_end, write_end
+
+
 class _LineProcess:
     """One supervisor, and the three pipes to it: control, output and report."""
 
@@ -203,10 +211,10 @@ class _LineProcess:
         self._renamed_repositories: list[str] = []
         self._reached_memory_limit = False
         data = marshal.dumps(plan)
-        control_read, self._control = os.pipe()
-        self._output_read, output_write = os.pipe()
-        self._report_read, report_write = os.pipe()
-        try:
+        with ExitStack() as supervisor_ends, ExitStack() as own_ends:
+            control_read, self._control = _open_pipe(supervisor_ends, own_ends)
+            self._output_read, output_write = _open_pipe(own_ends, supervisor_ends)
+            self._report_read, report_write = _open_pipe(own_ends, supervisor_ends)
             self._process = subprocess.Popen(  # returns once the program has been loaded: 1 ms
                 [sys.executable, "-I", "-S", supervisor.__file__],
                 stdin=control_read,
@@ -217,13 +225,7 @@ class _LineProcess:
                 env={},
                 start_new_session=True,
             )
-        except BaseException:
-            for fd in (self._control, self._output_read, self._report_read):
-                os.close(fd)
-            raise
-        finally:
-            for fd in (control_read, output_write, report_write):
-                os.close(fd)
+            own_ends.pop_all()  # `stop` closes them
         for fd, reader in (
             (self._output_read, self._read_output),
             (self._report_read, self._read_report),

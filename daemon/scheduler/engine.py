@@ -315,6 +315,12 @@ class RoutineEngine:
         """What is wrong with routine files that cannot be used, by name."""
         return self._faults
 
+    def describe_faults(self, name: str) -> str:
+        """Return in a line why the file of a routine cannot be used; KeyError if it can."""
+        first_fault, *more_faults = self._faults[name].faults
+        more = f"; and {len(more_faults)} more: agentctl show {name}" if more_faults else ""
+        return f"{name} cannot be used: {first_fault}{more}"
+
     @property
     def states(self) -> Mapping[str, RoutineState]:
         """What the journal has of each routine besides its file, by name."""
@@ -479,8 +485,8 @@ class RoutineEngine:
     def _require_routine(self, name: str) -> None:
         if name in self.routines:
             return
-        if error := self._faults.get(name):
-            raise Refused(f"{name} cannot be used: {error.faults[0]}")
+        if name in self._faults:
+            raise Refused(self.describe_faults(name))
         raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
 
     # --- jobs

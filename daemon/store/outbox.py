@@ -123,6 +123,22 @@ class OutboxRepository(Repository):
         changes, now = "status = 'pending', attempts = 0, next_at = ?, waits_since = ?", self._now()
         return await self._update(id_, changes, (now, now), refused_statuses=("delivered",))
 
+    async def retry_now(self, targets: Collection[str]) -> int:
+        """Make the pending deliveries to these targets due, which wait for their next attempt;
+        return how many there are.
+        """
+        now = self._now()
+
+        def work(connection: Connection) -> int:
+            cursor = connection.execute(
+                "UPDATE outbox SET next_at = ?, waits_since = ? WHERE status = 'pending'"  # noqa: S608  our own words
+                f" AND next_at > ? AND target IN ({placeholders(targets)})",
+                (now, now, now, *targets),
+            )
+            return int(cursor.rowcount)
+
+        return await self._db.write(work)
+
     async def drop(self, id_: int) -> Delivery:
         """Suppress a delivery for good.
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from daemon.app.commands.pages import find_urls
 from daemon.app.policy import load_policy, private_host_notes, with_folders_in_use
 from daemon.cli.render import stdout_stream
 from daemon.definitions.config.config import Config
@@ -561,23 +562,34 @@ def _silent_routines(routines: Iterable[Routine]) -> list[str]:
 
 
 def _factless_routines(routines: Iterable[Routine]) -> list[str]:
-    """Return a note for each agent that has to look by tools, as its run brings no facts, and would
-    succeed without having looked.
+    """Return a note for each routine whose runs bring no facts and would succeed without having
+    looked: an agent that has to look by tools, or a model that is asked without tools.
     """
-    return [
-        _describe(
-            routine.path,
-            "run.required_tools",
-            "nothing is gathered, so an answer without a call of a tool is made up, and succeeds",
-            "name the tools that it has to call",
-        )
-        for routine in routines
-        if routine.run.mode == "agent"
-        and any(name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools)
-        and not (routine.run.required_tools or routine.gather or routine.run.media)
-        and not routine.is_started_by_events
-        and routine.dedupe is None
-    ]
+    notes: list[str] = []
+    for routine in routines:
+        if routine.gather or routine.run.media or routine.is_started_by_events:
+            continue
+        if routine.run.mode == "collect-then-summarise":
+            named_urls = find_urls(routine.run.prompt)
+            unread = f", and no run reads {', '.join(named_urls)}" if named_urls else ""
+            problem = f"nothing is gathered{unread}: a model can only say what it knows by itself"
+            hint = 'add [[gather]], or mode = "agent" and the tools that it is to use'
+            notes.append(_describe(routine.path, "run.prompt", problem, hint))
+        elif (
+            routine.run.mode == "agent"
+            and any(
+                name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools
+            )
+            and not routine.run.required_tools
+            and routine.dedupe is None
+        ):
+            problem = (
+                "nothing is gathered, so an answer without a call of a tool is made up, and "
+                "succeeds"
+            )
+            hint = "name the tools that it has to call"
+            notes.append(_describe(routine.path, "run.required_tools", problem, hint))
+    return notes
 
 
 def _idle_triggers(routines: Iterable[Routine], zone: str) -> list[str]:

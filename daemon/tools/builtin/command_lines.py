@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -293,9 +294,24 @@ def find_program(name: str) -> Path | None:
             status = path.stat()
         except OSError:
             continue
-        if status.st_uid == 0 and not status.st_mode & 0o022 and os.access(path, os.X_OK):
+        owners = _owners_of_system_files() if directory in PROGRAM_FOLDERS else {0}
+        if status.st_uid in owners and not status.st_mode & 0o022 and os.access(path, os.X_OK):
             return path
     return None
+
+
+@cache
+def _owners_of_system_files() -> frozenset[int]:
+    """Return whose files in the system's folders are root's. In a user namespace without root, as
+    `PrivateUsers=` of a user's unit makes it, they show the number of all users that it lacks.
+    """
+    try:
+        known_users = Path("/proc/self/uid_map").read_text().splitlines()
+        number_of_others = int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except OSError:  # not Linux
+        return frozenset({0})
+    has_root = any(line.split()[0] == "0" for line in known_users)
+    return frozenset({0 if has_root else number_of_others})
 
 
 def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:

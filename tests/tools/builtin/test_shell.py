@@ -1,5 +1,7 @@
 """The shell tool runs exactly the judged command line, and reports its outcome."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,6 +198,26 @@ def test_programs_have_a_fixed_environment(tmp_path: Path) -> None:
 
 async def test_programs_use_the_time_zone_of_the_daemon(call: Call) -> None:
     assert (await call("shell", command="date +%Z")).ok
+
+
+@pytest.mark.root
+def test_programs_are_found_where_the_unit_hides_other_users() -> None:
+    """`PrivateUsers=` of the user's unit: root's files belong to nobody there."""
+    code = (
+        "from daemon.tools.builtin.command_lines import find_program; print(find_program('sort'))"
+    )
+    namespace = ["unshare", "--user"]
+    possible = subprocess.run([*namespace, "true"], capture_output=True, text=True, check=False)
+    if possible.returncode:
+        pytest.skip(f"root: this machine makes no user namespaces: {possible.stderr.strip()}")
+    process = subprocess.run(
+        [*namespace, sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert process.stdout.endswith("/bin/sort\n")
 
 
 def test_programs_are_found_only_in_system_folders(tmp_path: Path) -> None:
