@@ -64,6 +64,7 @@ def environment() -> Environment:
         "humanize": humanize,
         "report_html": report_html,
         "sentence": sentence_html,
+        "with_code": text_with_code,
         "one_line_arguments": one_line_arguments,
         "clock": clock_time,
         "quote": lambda text: quote(str(text)),
@@ -109,11 +110,16 @@ def report_html(report: str, taint: str, *, top_level: int) -> Markup:
 
 
 def sentence_html(text: str) -> Markup:
-    """Return a text of ours as a sentence in HTML: with a capital, and code in place of what stands
-    between backticks.
+    """Return a text of ours as a sentence in HTML, as `text_with_code` does, with a capital. Not
+    for a text that may begin with a name.
     """
-    if re.match(r"[a-z]+[ ,]", text):  # no name such as config.toml
+    if re.match(r"[a-z]+[ ,]", text):  # no file such as config.toml
         text = text[0].upper() + text[1:]
+    return text_with_code(text)
+
+
+def text_with_code(text: str) -> Markup:
+    """Return a text of ours in HTML, with code in place of what stands between backticks."""
     parts = sanitize(text).split("`")
     if len(parts) % 2 == 0:  # a backtick without a second one is text
         parts[-2:] = ["`".join(parts[-2:])]

@@ -20,6 +20,7 @@ from daemon.web.rendering import (
     render,
     report_html,
     sentence_html,
+    text_with_code,
     user_name,
 )
 from daemon.web.transcript import (
@@ -85,6 +86,7 @@ def test_a_text_of_ours_is_a_sentence_with_code_on_a_page() -> None:
     assert sentence_html("start it by `agentctl <run>`") == (
         "Start it by <code>agentctl &lt;run&gt;</code>"
     )
+    assert text_with_code("evil is paused: `<x>`") == "evil is paused: <code>&lt;x&gt;</code>"
     assert sentence_html("config.toml: a `b") == "config.toml: a `b"
     assert sentence_html("One `b` and ` c") == "One <code>b</code> and ` c"
     assert sentence_html("") == ""
