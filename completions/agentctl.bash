@@ -11,7 +11,7 @@ _agentctl() {
             preview) words="--full --json" ;;
             next) words="--limit --days --ics --json" ;;
             why) words="--at --json" ;;
-            run) words="--input --tainted --detach --again --json" ;;
+            run) words="--input --tainted --gate --detach --again --json" ;;
             ask) words="--session --new --detach --json" ;;
             tell) words="--detach --json" ;;
             runs) words="--status --limit --json" ;;

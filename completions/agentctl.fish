@@ -20,6 +20,7 @@ complete -c agentctl -n '__fish_seen_subcommand_from why' -l json
 complete -c agentctl -n __fish_use_subcommand -a run -d 'run a routine now, and print its report'
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l input
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l tainted
+complete -c agentctl -n '__fish_seen_subcommand_from run' -l gate
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l detach
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l again
 complete -c agentctl -n '__fish_seen_subcommand_from run' -l json
@@ -148,7 +149,7 @@ complete -c agentctl -n '__fish_seen_subcommand_from memory' -l json
 complete -c agentctl -n __fish_use_subcommand -a new -d 'write a routine: new NAME "weekdays at 9am", without a daemon too'
 complete -c agentctl -n '__fish_seen_subcommand_from new' -l json
 complete -c agentctl -n __fish_use_subcommand -a edit -d 'change a routine'\''s file in your editor; it counts once nothing is wrong'
-complete -c agentctl -n __fish_use_subcommand -a top -d 'what runs, waits and is next, live; q quits'
+complete -c agentctl -n __fish_use_subcommand -a top -d 'what runs, waits and is next, live; q quits (extra top)'
 complete -c agentctl -n __fish_use_subcommand -a ui -d 'a page to look at, in a browser of this machine'
 complete -c agentctl -n '__fish_seen_subcommand_from ui' -l port
 complete -c agentctl -n __fish_use_subcommand -a mcp -d 'tools of MCP servers, and what changed; serve: be one for coding agents'

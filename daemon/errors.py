@@ -10,6 +10,7 @@ DaemonError
 ├── Refused                asked for something that the present state or policy does not allow
 │   ├── RunUnderWay        a run of the routine is under way, and no second one starts beside it
 │   ├── FileChanged        a file is not the one any more that a change was made to
+│   ├── UnclearArgument    what stands on the command line is not understood
 │   └── SwitchedOff        config.toml does not allow this at all
 ├── Fenced                 another process owns this run now: stop writing, at once
 ├── StoreFull              the disk is full: the write did not happen, nothing was started by it
@@ -153,6 +154,10 @@ class RunUnderWay(Refused):
 
 class FileChanged(Refused):
     """A file is not the one any more that a change was made to."""
+
+
+class UnclearArgument(Refused):
+    """What a person wrote on the command line is not understood."""
 
 
 class SwitchedOff(Refused):

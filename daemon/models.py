@@ -603,6 +603,10 @@ class Step:
 # --- a run ---------------------------------------------------------------------------------------
 
 
+# How the event of a run by hand begins that asks the gate of its routine.
+GATED_EVENT = "gate/"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One execution of a routine."""
@@ -662,6 +666,11 @@ class Run:
         `rehearsal:NAME`.
         """
         return self.routine.removeprefix("rehearsal:")
+
+    @property
+    def asks_gate(self) -> bool:
+        """Whether a person wanted the gate to be asked, which runs by hand do not do otherwise."""
+        return (self.event or "").startswith(GATED_EVENT)
 
     def to(self, status: Status, **changes: Any) -> Self:
         """Return this run in another status; raises ValueError for a move that MOVES does not

@@ -359,12 +359,12 @@ class Agent:
         `args`; `tool_finished` with `tool`, `ok` and `preview`; `failed_over` with `from`, `to` and
         `reason`.
         """
-        previous = self._events, self._is_streaming
+        outer_events = self._events, self._is_streaming
         self._events, self._is_streaming = _EventCallback(events), True
         try:
             return await self.process_message(text, about=about, media=media)
         finally:
-            self._events, self._is_streaming = previous
+            self._events, self._is_streaming = outer_events
 
     async def parse_message(
         self, sender: str, timestamp: datetime | str, content: str
@@ -541,9 +541,9 @@ class Agent:
         }
         if choice:
             body["route"] = choice
-        if earlier := self._options.earlier_messages:
+        if earlier_messages := self._options.earlier_messages:
             body["history"] = [
-                {"role": message.role, "content": message.content} for message in earlier
+                {"role": message.role, "content": message.content} for message in earlier_messages
             ]
         body |= {
             "functions": functions,
@@ -575,8 +575,9 @@ class Agent:
         identity = "\n\n".join(
             sections[name] for name in ("identity", "safety") if name in sections
         )
-        earlier = self._options.earlier_messages
-        choice, usage = await choose_skills(ask, text, earlier, catalogue, identity, self.language)
+        choice, usage = await choose_skills(
+            ask, text, self._options.earlier_messages, catalogue, identity, self.language
+        )
         return as_json(choice, usage)
 
     def _add_message(

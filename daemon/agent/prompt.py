@@ -197,6 +197,8 @@ def _render_memory(context: PromptContext) -> str | None:
         )
     if "memory_store" in context.tools:
         parts.append(context.say("memory_tools"))
+    if parts and not context.memory_text:
+        parts.insert(0, context.say("memory_heading"))
     return "\n".join(parts) or None
 
 
@@ -246,16 +248,16 @@ def _render_routine(context: PromptContext) -> str | None:
     return "\n".join(lines)
 
 
-def _render_other_report(other: OtherReport, context: PromptContext) -> str:
-    if other.at is None:
-        return context.say("report_missing", routine=other.routine)
-    time = context.format_time(other.at)
-    if other.routine in context.left_out.reports:
-        return context.say("report_left_out", routine=other.routine, when=time)
-    if not other.text:
-        return context.say("report_silent", routine=other.routine, when=time)
-    report = context.mark_if_tainted(other.text[:PREVIOUS_REPORT_CHARACTERS])
-    return context.say("report", routine=other.routine, when=time, report=report)
+def _render_other_report(report: OtherReport, context: PromptContext) -> str:
+    if report.at is None:
+        return context.say("report_missing", routine=report.routine)
+    time = context.format_time(report.at)
+    if report.routine in context.left_out.reports:
+        return context.say("report_left_out", routine=report.routine, when=time)
+    if not report.text:
+        return context.say("report_silent", routine=report.routine, when=time)
+    text = context.mark_if_tainted(report.text[:PREVIOUS_REPORT_CHARACTERS])
+    return context.say("report", routine=report.routine, when=time, report=text)
 
 
 def _render_own_sections(context: PromptContext) -> str | None:

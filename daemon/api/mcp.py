@@ -102,16 +102,20 @@ def _view_of_server(api: ApiContext, name: str, tools: ServerTools | None) -> Mc
 def _views_of_tools(tools: ServerTools) -> list[McpToolView]:
     accepted_tools, views = {tool.name: tool for tool in tools.accepted}, []
     for tool in tools.offered:
-        earlier = accepted_tools.get(tool.name)
-        is_changed = earlier is not None and earlier != tool
+        accepted_tool = accepted_tools.get(tool.name)
+        is_changed = accepted_tool is not None and accepted_tool != tool
         views.append(
             McpToolView(
                 name=tool.name,
-                state="new" if earlier is None else "changed" if is_changed else "accepted",
+                state="new" if accepted_tool is None else "changed" if is_changed else "accepted",
                 description=tool.description,
                 parameters=tool.parameters,
-                accepted_description=earlier.description if earlier and is_changed else None,
-                accepted_parameters=earlier.parameters if earlier and is_changed else None,
+                accepted_description=accepted_tool.description
+                if accepted_tool and is_changed
+                else None,
+                accepted_parameters=accepted_tool.parameters
+                if accepted_tool and is_changed
+                else None,
                 left_out=tools.problems.get(tool.name, ""),
             )
         )

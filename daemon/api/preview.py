@@ -64,7 +64,7 @@ async def preview(api: ApiContext, *, name: str) -> PreviewView:
     await check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
-        raise Refused(f"{name} cannot be used: {api.engine.faults[name].faults[0]}")
+        raise Refused(api.engine.describe_faults(name))
     if not routine.run.asks_model:
         raise Refused(
             f"{name} asks no model, it is a script; agentctl rehearse {name} shows what it would do"

@@ -32,7 +32,7 @@ from daemon.api.schemas import (
     iso,
     views_of_faults,
 )
-from daemon.models import Run, Status
+from daemon.models import GATED_EVENT, Run, Status, new_id
 from daemon.runs.approvals.expected import describe_approvals
 from daemon.scheduler.triggers import input_by_hand
 
@@ -74,10 +74,12 @@ async def start_run(
     event: str | None = None,
     input: str | None = None,  # noqa: A002  the name that runs show it by
     tainted: Flag = False,
+    gate: Flag = False,
 ) -> RunView:
     """Start a run of a routine now; the same `event` again gives the same run, so a request whose
     answer was lost may be repeated. The model reads `input` beside its task; with `tainted` as what
-    strangers may have written.
+    strangers may have written. With `gate` the gate of the routine decides whether it goes on, as
+    for a run that starts by itself.
     """
     await api.administration.take_up_changes()
     await check_exists(api, name)
@@ -90,6 +92,8 @@ async def start_run(
             "'tainted' says who may have written the 'input'; send one",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         )
+    if gate:
+        event = f"{GATED_EVENT}{event or new_id()}"
     run = await api.engine.run_now(name, event=event, run_input=run_input)
     return await load_run_view(api, run)
 
@@ -101,11 +105,12 @@ async def create_run(
     event: str | None = None,
     input: str | None = None,  # noqa: A002  as of start_run
     tainted: Flag = False,
+    gate: Flag = False,
 ) -> RunView:
     """Start a run: the same as POST /v1/routines/{name}/run, for clients that create a run by a
     POST to the list of runs.
     """
-    return await start_run(api, name=name, event=event, input=input, tainted=tainted)
+    return await start_run(api, name=name, event=event, input=input, tainted=tainted, gate=gate)
 
 
 async def rename_routine(api: ApiContext, *, name: str, to: str) -> RenamedRoutineView:
@@ -176,7 +181,7 @@ def _view_of_routine(
     policy_notes: list[str] = []
     if routine:
         policy = api.settings.policy
-        policy_notes += api.own_call_notes.of(routine, policy)
+        policy_notes += api.own_call_notes.notes_of(routine, policy)
         if approvals := describe_approvals(routine, policy, now):
             policy_notes.append(approvals)
     pause = view_of_paused_routine(api.engine.states[name]) if state == "paused" else None

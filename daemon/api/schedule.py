@@ -79,9 +79,7 @@ async def explain_slot(api: ApiContext, *, name: str, at: str | None = None) -> 
     await check_exists(api, name)
     routine = api.engine.routines.get(name)
     if routine is None:
-        first_fault, *more_faults = api.engine.faults[name].faults
-        more = f"; and {len(more_faults)} more: agentctl show {name}" if more_faults else ""
-        raise Refused(f"{name} cannot be used: {first_fault}{more}")
+        raise Refused(api.engine.describe_faults(name))
     schedule, state, now = api.engine.schedule(routine), api.engine.states[name], api.clock.now()
     journal = api.journal
     if at is not None:
@@ -152,15 +150,20 @@ async def list_slots(
     *,
     routine: str | None = None,
     since: str | None = None,
+    scheduled: bool = False,
     limit: Limit = 50,
     cursor: Offset = 0,
 ) -> Page[SlotView]:
-    """List what became of each scheduled moment, newest first; with `since`, those from then on."""
+    """List what became of each scheduled moment, newest first; with `since`, those from then on.
+    Runs that a person or an event has started are in the list too, but not with `scheduled`.
+    """
     if routine is not None and not await api.journal.runs.find(routine, limit=1):
         await check_exists(api, routine)
     first = parse_moment("since", since) if since is not None else None
     end = cursor + limit
-    slots = await api.journal.slots.find(routine, since=first, now=api.clock.now(), limit=end + 1)
+    slots = await api.journal.slots.find(
+        routine, since=first, now=api.clock.now(), limit=end + 1, scheduled=scheduled
+    )
     return Page(
         items=[view_of_slot(slot) for slot in slots[cursor:end]], next=next_offset(slots, end)
     )

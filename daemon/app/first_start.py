@@ -19,8 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.app.setup import FIRST_START_VARIABLE
 from daemon.app.setup.questions import EndOfInput, Interrupted, read_line, say
 from daemon.app.setup.vendors import VENDORS, find_keys
+from daemon.cli.call import start_command
+from daemon.definitions.config.loading import load_config
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
@@ -98,6 +101,14 @@ async def _list_ollama_models(host: str, port: int, timeout: float) -> list[str]
     return None if answer is None else []
 
 
+def _how_to_start(config: Path) -> str:
+    """Return what to do after a Ctrl-C; setup may have written a model before."""
+    command = start_command()
+    if load_config(config).providers:
+        return f"`{command}` starts it"
+    return f"`{command}` asks again, and Enter at its question starts it without a model"
+
+
 def can_answer(fd: int = 0) -> bool:
     """Return whether a person at the terminal can answer. In the background, reading would stop the
     process.
@@ -136,7 +147,7 @@ def offer_setup(config: Path, state: Path, env: Mapping[str, str]) -> bool:
     except EndOfInput:
         answer = ""
     except Interrupted:
-        say("\nnot started")
+        say(f"\nnot started; {_how_to_start(config)}")
         return False
     if answer is None:
         say(f"\n(no answer in {OFFER_SECONDS:g} s)")
@@ -149,11 +160,12 @@ def offer_setup(config: Path, state: Path, env: Mapping[str, str]) -> bool:
     try:
         command = [sys.executable, "-m", "daemon.app.main", "setup"]
         command += ["--config", str(config), "--state", str(state)]
-        code = subprocess.run(command, check=False).returncode
+        setup_env = {**env, FIRST_START_VARIABLE: "1"}
+        code = subprocess.run(command, check=False, env=setup_env).returncode
     finally:
         signal.signal(signal.SIGINT, earlier_handler)
     if code == INTERRUPTED:
-        say("not started")
+        say(f"not started; {_how_to_start(config)}")
         return False
     if code:
         say("Starting without a model; `agentctl setup` tries again.")

@@ -29,7 +29,7 @@ class EarlierFile(NamedTuple):
     """A file that an earlier daemon has written."""
 
     path: Path
-    written: datetime
+    written_at: datetime
     """When it was last written, before this start has written to it."""
 
 
@@ -67,13 +67,13 @@ async def report_lost_history(incidents: IncidentRepository, trace: EarlierFile)
     """Log that history is missing, and send a notice to the first of `[incidents] to`."""
     text = (
         f"The database agentd.db was not in the state folder, and a new one was made; but "
-        f"{display(trace.path)}, last written {trace.written:%Y-%m-%d %H:%M} UTC, is of an earlier "
-        "daemon. Runs, memory and approvals of before are not in the new one. If that was not "
-        "meant: stop agentd, and bring the old database back or restore a backup with "
+        f"{display(trace.path)}, last written {trace.written_at:%Y-%m-%d %H:%M} UTC, is of an "
+        "earlier daemon. Runs, memory and approvals of before are not in the new one. If that was "
+        "not meant: stop agentd, and bring the old database back or restore a backup with "
         "agentd restore."
     )
     log.warning(
-        "database.history_missing", trace=str(trace.path), written=trace.written.isoformat()
+        "database.history_missing", trace=str(trace.path), written=trace.written_at.isoformat()
     )
     await incidents.warn_once(
         "history_missing",

@@ -37,6 +37,7 @@ from daemon.errors import (
     Refused,
     StateBusy,
     StateLost,
+    UnclearArgument,
 )
 
 if TYPE_CHECKING:
@@ -57,14 +58,15 @@ EXIT_CODES: tuple[tuple[type[DaemonError], int], ...] = (
     (StateLost, EX_TEMPFAIL),
     (DatabaseAway, EX_TEMPFAIL),
     (NotFound, 4),
+    (UnclearArgument, 2),
     (Refused, 5),
     (DaemonError, 1),
 )
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> int:
-    """Run `agentd` and return its exit code. `program` is what usage and examples call it: agentctl
-    becomes agentd for verbs that work without a daemon.
+    """Run `agentd` and return its exit code. `program` is what usage, examples and errors call it:
+    agentctl becomes agentd for verbs that work without a daemon.
     """
     # None where the caller has closed them (`agentd >&-`)
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
@@ -73,18 +75,19 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> 
     try:
         return int(options.verb(options))
     except DaemonError as error:
-        return _print_error(error)
+        return _print_error(error, program)
     except ExceptionGroup as group:  # a task group wraps what it could not do
         errors, bugs = group.split(DaemonError)
         if errors is None or bugs is not None:
             raise
-        return _print_error(_first_error(errors))
+        return _print_error(_first_error(errors), program)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("daemon"):
             raise
         command = "pip install -c constraints.txt -e ."
         sys.stderr.write(
-            f"agentd: the package {error.name} is not installed; install agentd again: {command}\n"
+            f"{program}: the package {error.name} is not installed; install agentd again: "
+            f"{command}\n"
         )
         return 1
     except BrokenPipeError:
@@ -94,7 +97,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> 
         # A daemon checks its folders at its start: what comes later belongs in the log as it is.
         if error.filename is None or options.verb in (serve, worker):
             raise
-        return _print_error(_unusable(error, _state_folder(options)))
+        return _print_error(_unusable(error, _state_folder(options)), program)
     except KeyboardInterrupt:
         return 130
 
@@ -258,10 +261,18 @@ def _add_setup_verbs(verbs: VerbParsers) -> None:
         "--replace", action="store_true", help="overwrite a provider or target of the same name"
     )
     setup_parser.add_argument(
+        "--keep-default",
+        action="store_true",
+        help="add the provider, and leave which one answers as it is",
+    )
+    setup_parser.add_argument(
         "--yes", action="store_true", help="ask nothing: take what is found first"
     )
     setup_parser.add_argument(
         "--json", action="store_true", help="print what was written; all else goes to stderr"
+    )
+    setup_parser.add_argument(
+        "--socket", type=Path, metavar="FILE", help="the control socket, where it is elsewhere"
     )
     add_location_options(setup_parser, of_verb=True)
     setup_parser.set_defaults(verb=setup)
@@ -432,11 +443,11 @@ def _socket_path(options: CommandLine) -> Path:
 def _sockets_of_daemons(options: CommandLine) -> list[Path]:
     """Return the paths at which a daemon may listen already, in the order in which to look.
 
-    Without `--state` these are those of `agentctl`, too: a daemon that systemd started listens
-    elsewhere than one that would be started from this shell.
+    Without `--state`, or if a variable names one, these are those of `agentctl`, too: a daemon that
+    systemd started listens elsewhere than one that would be started from this shell.
     """
     paths = [_socket_path(options)]
-    if not options.state:
+    if not options.state or os.environ.get("AGENTD_SOCKET"):
         paths += socket_paths(None, os.environ, user_home(), uid=os.getuid())
     return list(dict.fromkeys(paths))
 
@@ -1029,7 +1040,7 @@ def import_crontab(options: CommandLine) -> int:
     if options.write:
         write(result, files.config)
     _print(describe(result, files.config, as_json=options.json))
-    return 1 if result.refused else 0
+    return 1 if result.refused_lines else 0
 
 
 def _split_names(text: str) -> list[str]:
@@ -1051,10 +1062,10 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_error(error: DaemonError) -> int:
+def _print_error(error: DaemonError, program: str) -> int:
     from daemon.cli.render import stderr_stream
 
-    stderr_stream().write_prose(f"agentd: {error}")
+    stderr_stream().write_prose(f"{program}: {error}")
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 

@@ -66,14 +66,14 @@ def private_host_notes(policy: Policy) -> Iterator[str]:
     for rule in policy.rules:
         if rule.effect is Effect.DENY:
             continue
-        for target in _named_targets(rule):
-            if refusal := explain_private_host(policy, target):
-                yield f"{rule.label}: {refusal}"
+        refusals = [explain_private_host(policy, target) for target in _named_targets(rule)]
+        for refusal in dict.fromkeys(filter(None, refusals)):  # several pages of a host are one
+            yield f"{rule.label}: {refusal}"
 
 
 def explain_private_host(policy: Policy, target: Target) -> str:
     """Return why a request that rules allow is refused when it is made: its host is known to have
-    no public address, and is in no `networks` of a rule that speaks of it. Empty if it is not, or
+    no public address, and is in no `networks` of a rule that covers it. Empty if it is not, or
     the host is a name, which is looked up when it is asked.
     """
     # it stands on httpcore, which a start can do without
@@ -103,7 +103,7 @@ def explain_private_host(policy: Policy, target: Target) -> str:
 
 
 def _named_targets(rule: Rule) -> Iterator[Target]:
-    """Yield a request that the rule speaks of to each host that it names in full."""
+    """Yield a request that the rule covers to each host that it names in full."""
     method = min(rule.methods)
     for pattern in rule.hosts:
         if not pattern.subdomains:

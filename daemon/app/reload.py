@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.definitions.reading import CrossFieldCheck
     from daemon.definitions.routines.routine import Routine, RoutineDefinition
+    from daemon.delivery.outbox import Outbox
     from daemon.runs.settings import LiveSettings, Settings
     from daemon.scheduler.cluster.cluster import Cluster
     from daemon.scheduler.engine import RoutineEngine
@@ -79,6 +80,7 @@ class Reloader:
         registry: FunctionRegistry,
         journal: Journal,
         clock: Clock,
+        outbox: Outbox,
         queue: LocalRunQueue,
         engine: RoutineEngine,
         webhooks: Webhooks,
@@ -92,7 +94,7 @@ class Reloader:
         self._restart_keys: list[str] = []
         """What has changed since the start, by the last reload, and takes a restart."""
         self._journal, self._clock = journal, clock
-        self._queue, self._engine = queue, engine
+        self._outbox, self._queue, self._engine = outbox, queue, engine
         self._webhooks, self._cluster = webhooks, cluster
         self._lock = asyncio.Lock()
         self._files = FileCache()
@@ -296,6 +298,9 @@ class Reloader:
             raise
         self.fault = log_overlay_error(config)
         settings.replace(new_settings)
+        if targets := _changed_targets(old_settings, new_settings):
+            await self._journal.outbox.retry_now(targets)
+            self._outbox.wake()
         self._journal.audit.keep_policy(new_settings.policy.hash, new_settings.policy.text)
         self._journal.incidents.settings = incident_settings_of(config)
         if config.log != old_settings.config.log:
@@ -404,6 +409,20 @@ def _changed_files(old_settings: Settings, new_settings: Settings) -> list[str]:
         if name in old_settings.senders and sender.secret != old_settings.senders[name].secret
     ]
     return names
+
+
+def _changed_targets(old_settings: Settings, new_settings: Settings) -> list[str]:
+    """Return the targets that lead elsewhere, or are spoken to in another way: what they did not
+    take, they may take now.
+    """
+    old, new = old_settings.targets, new_settings.targets
+    return [
+        name
+        for name, table in new_settings.config.targets.items()
+        if table != old_settings.config.targets.get(name)
+        or old.addresses.get(name) != new.addresses.get(name)
+        or old.signing_secrets.get(name) != new.signing_secrets.get(name)
+    ]
 
 
 def _refuse_another_workspace(new_config: Config, old_config: Config) -> None:

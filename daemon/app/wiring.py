@@ -364,6 +364,7 @@ async def _build(
         registry=registry,
         journal=journal,
         clock=clock,
+        outbox=outbox,
         queue=queue,
         engine=engine,
         webhooks=webhooks,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from daemon.definitions.values import parse_duration
 from daemon.errors import Refused
-from daemon.models import ApprovalStatus, Run
+from daemon.models import ApprovalStatus
 from daemon.scheduler.triggers import input_by_hand
 
 if TYPE_CHECKING:
@@ -116,14 +116,22 @@ class ChatCommands:
         names = self._paused_names()
         for name in names:
             await self._engine.resume(name)
-        return f"{_join_names(names)} go on." if names else "Nothing is paused."
+        if not names:
+            return "Nothing is paused."
+        return f"{', '.join(f'`{name}`' for name in names)} go on."
 
     async def _status(self, command: ChatCommand) -> str:
         active = await self._journal.runs.find_active()
         pending_approvals = await self._journal.approvals.find(status=ApprovalStatus.PENDING)
         incidents = await self._journal.incidents.find_open()
         lines = [f"{len(self._engine.routines)} routines."]
-        lines += _list_paragraph("Under way", [_run_line(run) for run in active])
+        lines += _list_paragraph(
+            "Under way",
+            [
+                f"`{run.routine}`, {run.status.value}, since {run.created:%Y-%m-%d %H:%M} UTC"
+                for run in active
+            ],
+        )
         lines += _list_paragraph(
             "Waiting for an answer",
             [f"`{item.approval_request.tool}` for {item.routine}" for item in pending_approvals],
@@ -149,10 +157,6 @@ class ChatCommands:
         return sorted(name for name, state in self._engine.states.items() if state.is_paused(now))
 
 
-def _run_line(run: Run) -> str:
-    return f"`{run.routine}`, {run.status.value}, since {run.created:%Y-%m-%d %H:%M} UTC"
-
-
 def _list_paragraph(title: str, items: list[str]) -> list[str]:
     """Return a paragraph with a list, the first items of a long one; nothing for an empty one."""
     if not items:
@@ -161,7 +165,3 @@ def _list_paragraph(title: str, items: list[str]) -> list[str]:
     if len(items) > _MAX_LINES:
         lines.append(f"- and {len(items) - _MAX_LINES} more")
     return ["\n".join([f"{title}:", *lines])]
-
-
-def _join_names(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -93,7 +93,7 @@ class TelegramChat:
         self, markdown: str, *, run: str = "", sanitize: Callable[[str], str] = str
     ) -> list[str]:
         return split_up_to_max_parts(
-            markdown, MAX_MESSAGE, size=_size, run=run, sanitize=sanitize
+            markdown, MAX_MESSAGE, size=_part_length, run=run, sanitize=sanitize
         ) or [""]
 
     async def send(
@@ -392,7 +392,7 @@ def _chat_id(conversation: str) -> int | str:
         return conversation
 
 
-def _size(markdown: str) -> int:
+def _part_length(markdown: str) -> int:
     """Return the length of a part: of what is seen of it, or of its source, if that is longer."""
     return max(visible_length(render_telegram_html(markdown)), utf16_length(markdown))
 

@@ -69,7 +69,7 @@ def service(call: Call) -> int:
 
 def setup(call: Call) -> int:
     """Set up a model, a target of reports and a first routine."""
-    exec_agentd(["setup", *with_daemon_paths(call, call.rest)])
+    exec_agentd(["setup", *with_daemon_paths(call, call.rest, socket=True)])
 
 
 def target(call: Call) -> int:

@@ -294,7 +294,7 @@ class _HttpAnswer:
             on_idle()
             return
         except OSError as error:
-            raise ConnectionLost(str(error)) from error
+            raise ConnectionLost(error.strerror or str(error)) from error
         if not data:
             raise ConnectionLost("the connection was closed")
         self._buffer += data

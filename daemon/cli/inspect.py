@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -125,7 +126,9 @@ def find_ignored_gates(call: Call, run: Mapping[str, Any]) -> list[str]:
     """Return the keys of its routine's `[gate]` that a run did not look at, as it was started by a
     person or for the first time. Empty if there are none, or the routine is gone.
     """
-    if run["trigger"] not in UNGATED_TRIGGERS:
+    from daemon.models import GATED_EVENT
+
+    if run["trigger"] not in UNGATED_TRIGGERS or str(run["event"]).startswith(GATED_EVENT):
         return []
     try:
         routine = call.client.request("GET", f"/v1/routines/{quote(run['routine'])}")
@@ -189,8 +192,7 @@ def _write_head(out: OutputStream, run: Mapping[str, Any]) -> None:
     if run["started"]:
         lines.append(("started", format_instant(run["started"])))
     if run["ended"]:
-        duration = duration_in_words(seconds_of_work(run))
-        lines.append(("ended", f"{format_instant(run['ended'])}, {duration} of work"))
+        lines.append(("ended", f"{format_instant(run['ended'])}, {describe_work(run)}"))
     if run["attempt"] > 1:
         lines.append(("attempts", str(run["attempt"])))
     if run["model"] or run["provider"]:
@@ -202,8 +204,11 @@ def _write_head(out: OutputStream, run: Mapping[str, Any]) -> None:
         lines.append(("taint", f"{taint}: {reason}"))
     if run["not_before"]:
         lines.append(("goes on", format_instant(run["not_before"])))
-    if run["event"]:
-        lines.append(("event", run["event"]))
+    event = run["event"] or ""
+    if out.is_terminal:  # a program may look for the hash of an event
+        event = event_in_words(event)
+    if event:
+        lines.append(("event", event))
     for name, text in lines:
         out.write_line(f"  {name:<9} {out.sanitize(text)}")
 
@@ -417,9 +422,29 @@ def write_text(out: OutputStream, text: str, *, full: bool, indent: str = "  ") 
         out.write_line(indent + out.paint(text, DIM))
 
 
+def event_in_words(event: str) -> str:
+    """Return the event of a run as far as it says something to a person: the files that landed, or
+    the id of a webhook, without the hash; empty for an id of agentd or a random one.
+    """
+    text = re.sub(r" \([0-9a-f]{16}\)$", "", event)
+    return "" if re.fullmatch(r"[0-9a-f]{32,64}|[0-9A-HJKMNP-TV-Z]{26}", text) else text
+
+
 def seconds_of_work(run: Mapping[str, Any]) -> float:
     """Return how many seconds an ended run was under way; `active` is 0 for a single attempt."""
     if run["active"]:
         return float(run["active"])
     begin = parse_instant(run["started"] or run["ended"])
     return (parse_instant(run["ended"]) - begin).total_seconds()
+
+
+def describe_work(run: Mapping[str, Any]) -> str:
+    """Return how long an ended run was under way, and if that was in several attempts, how long
+    after its start it ended: of an attempt whose process was killed nobody knows the time.
+    """
+    text = f"{duration_in_words(seconds_of_work(run))} of work"
+    if run["attempt"] < 2 or not run["started"]:
+        return text
+    distance = parse_instant(run["ended"]) - parse_instant(run["started"])
+    since_start = duration_in_words(distance.total_seconds())
+    return f"{since_start} after its start, {text} noted"

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from io import TextIOWrapper
+from math import floor
 from typing import TYPE_CHECKING
 
 from daemon.durations import duration_in_words
@@ -369,12 +370,14 @@ def format_local_time(at: datetime, now: datetime) -> str:
 
 
 def format_relative_time(at: datetime, now: datetime) -> str:
-    """Return `in 5 h`, `3 min ago` or `now`."""
+    """Return `in 5 h`, `3 min ago`, `2 s ago` or `now`."""
     seconds = (at - now).total_seconds()
     if -1 < seconds < 1:
         return "now"
-    distance = duration_in_words(abs(seconds))
-    return f"in {distance}" if seconds > 0 else f"{distance} ago"
+    # nobody reads how many tenths of a second have gone by since
+    distance = abs(seconds)
+    text = f"{floor(distance + 0.5)} s" if distance < 9.95 else duration_in_words(distance)
+    return f"in {text}" if seconds > 0 else f"{text} ago"
 
 
 def format_instant(iso: str | None, now: datetime | None = None, *, never: str = "") -> str:

@@ -155,14 +155,16 @@ def run_routine(call: Call) -> int:
     elif call.tainted:
         call.err.write_line("agentctl: --tainted says who may have written the --input; name one")
         return USAGE
+    if call.gate:
+        run_input["gate"] = True
     run = None
     while run is None:
         try:
             run = _request_run(call, run_input)
         except ApiError as problem:
             run_under_way = problem.body.get("run")
-            # a run under way has not been given the input, so it is not followed
-            has_other_task = call.detach or call.input is not None
+            # a run under way has not been given the input, nor has its gate been asked for this
+            has_other_task = call.detach or call.gate or call.input is not None
             if run_under_way is None or (has_other_task and not call.again):
                 raise
             run = call.client.request("GET", f"/v1/runs/{run_under_way}")

@@ -126,7 +126,7 @@ def explain_slot(call: Call) -> int:
 def list_slots(call: Call) -> int:
     """List what became of each scheduled moment."""
     routine_filter = f"&routine={quote(call.routine)}" if call.routine else ""
-    answer = call.request("GET", f"/v1/slots?limit={call.limit}{routine_filter}")
+    answer = call.request("GET", f"/v1/slots?scheduled=true&limit={call.limit}{routine_filter}")
     if answer is None:
         return DONE
     if not answer["items"]:

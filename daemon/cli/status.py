@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.cli.call import DONE, NEW_ROUTINE_COMMAND, Call
+from daemon.cli.deliveries import describe_delivery
 from daemon.cli.render import (
     RED,
     format_bytes,
     format_instant,
     humanize,
     local_now,
+    one_line,
     parse_instant,
     short_id,
 )
@@ -23,6 +25,9 @@ from daemon.plurals import pluralize
 
 if TYPE_CHECKING:
     from typing import Any
+
+_PENDING_LOOKED_AT = 50  # of the deliveries that wait: the newest
+_MAX_ERROR = 100  # characters of the error of a delivery; `agentctl deliveries` shows all
 
 
 def show_status(call: Call) -> int:
@@ -47,7 +52,7 @@ def show_status(call: Call) -> int:
         ("sandbox", _describe_sandbox(status.get("sandbox"))),
         ("routines", _describe_routines(status["routines"])),
         ("runs", _join_counts(counts.get("runs"))),
-        ("deliveries", _join_counts(counts.get("deliveries"))),
+        ("deliveries", _describe_deliveries(call, status)),
     ):
         out.write_line(f"  {name:<11} {out.sanitize(text)}")
     if status["fault"]:
@@ -123,6 +128,26 @@ def _describe_routines(counts: Mapping[str, int]) -> str:
 def _join_counts(counts: Mapping[str, int] | None) -> str:
     parts = [f"{count} {humanize(name)}" for name, count in (counts or {}).items() if count]
     return ", ".join(parts) or "none"
+
+
+def _describe_deliveries(call: Call, status: Mapping[str, Any]) -> str:
+    """Return the counts of deliveries, with why the newest of those that wait for another attempt
+    has failed, unless an incident says it already.
+    """
+    counts = status["counts"].get("deliveries") or {}
+    text = _join_counts(counts)
+    if not counts.get("pending"):
+        return text
+    path = f"/v1/deliveries?status=pending&limit={_PENDING_LOOKED_AT}"
+    known_subjects = {incident["subject"] for incident in status["incidents"]}
+    for delivery in call.client.request("GET", path)["items"]:
+        if delivery["error"] and f"target {delivery['target']}" not in known_subjects:
+            error = one_line(delivery["error"])
+            if len(error) > _MAX_ERROR:
+                error = f"{error[:_MAX_ERROR]}…"
+            outcome = describe_delivery({**delivery, "error": error})
+            return f"{text}; {delivery['target']}: {outcome}"
+    return text
 
 
 def _worker_row(worker: Mapping[str, Any], now: datetime) -> tuple[str, str, str]:

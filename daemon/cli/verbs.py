@@ -177,6 +177,7 @@ VERBS = {
             help="what the model reads beside its task; - reads a pipe",
         ),
         option("--tainted", action="store_true", help="strangers may have written the input"),
+        option("--gate", action="store_true", help="ask its gate, as for a run that is due"),
         DETACH,
         option(
             "--again",
@@ -429,7 +430,9 @@ VERBS = {
         ROUTINE,
         has_json=False,
     ),
-    "top": Verb("cli.top:top", "what runs, waits and is next, live; q quits", has_json=False),
+    "top": Verb(
+        "cli.top:top", "what runs, waits and is next, live; q quits (extra top)", has_json=False
+    ),
     "ui": Verb(
         "web.command:serve",
         "a page to look at, in a browser of this machine",

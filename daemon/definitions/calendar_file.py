@@ -301,7 +301,7 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
     events: list[CalendarEvent] = []
     moved_dates: dict[str, set[datetime]] = {}
     uids: list[str] = []
-    recurring = per_year = 0
+    recurring_count = per_year = 0
     for begin, properties in _split_events(content):
         uid = next((item.value for item in properties if item.name == "UID"), "")
         if any(item.name == "RECURRENCE-ID" for item in properties):
@@ -311,13 +311,13 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
         event = _read_event(begin, properties)
         per_year += len(event.further_times)
         if event.recurrence:
-            recurring += 1
+            recurring_count += 1
             per_year += event.recurrence.count_in_first_year(event.begin.date())
         if per_year > MAX_PER_YEAR:
             raise CalendarError(
                 f"line {begin}: more than {MAX_PER_YEAR:,} recurring events come in a year"
             )
-        if len(events) == MAX_EVENTS or recurring > MAX_RECURRING:
+        if len(events) == MAX_EVENTS or recurring_count > MAX_RECURRING:
             number, kind = (
                 (MAX_EVENTS, "") if len(events) == MAX_EVENTS else (MAX_RECURRING, "recurring ")
             )

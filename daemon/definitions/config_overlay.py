@@ -94,7 +94,7 @@ class Overlay:
             if override.key == key:
                 raise ToolFailed(f"{key} is set by the environment variable {override.variable}")
         async with self._lock:
-            data = self._data()
+            data = self._read()
             table = data
             *tables, name = key.split(".")
             for part in tables:
@@ -106,7 +106,7 @@ class Overlay:
     async def reset(self, key: str) -> Json:
         """Remove a setting that an agent wrote, so that config.toml decides again."""
         async with self._lock:
-            data = self._data()
+            data = self._read()
             table: Any = data
             *tables, name = key.split(".")
             for part in tables:
@@ -124,7 +124,7 @@ class Overlay:
             return False
         return True
 
-    def _data(self) -> Json:
+    def _read(self) -> Json:
         try:
             return read_toml(self.file) if self.file.exists() else {}
         except ConfigError:

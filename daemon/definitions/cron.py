@@ -398,8 +398,8 @@ class Crontab:
                     or (day + 7 > length and (weekday, LAST) in self.weekdays)
                 ):
                     by_weekday.add(day)
-            matching = by_date & by_weekday if self.needs_both else by_date | by_weekday
-            self._calendar[first, length] = tuple(sorted(matching))
+            days = by_date & by_weekday if self.needs_both else by_date | by_weekday
+            self._calendar[first, length] = tuple(sorted(days))
         return self._calendar[first, length]
 
     def _instants(self, ordinal: int, zone: tzinfo) -> _Instants:

@@ -59,20 +59,25 @@ class KeyLines:
         """
         while key and key not in self._lines:
             # A cut inside a quoted name leaves an open quote, which no key in the text has.
-            cut = max(key.rfind("."), key.rfind("["))
-            is_name = key[max(cut, 0)] != "["
-            key = key[: max(cut, 0)]
+            cut_position = max(key.rfind("."), key.rfind("["))
+            is_name = key[max(cut_position, 0)] != "["
+            key = key[: max(cut_position, 0)]
             if is_name and key in self._lists:
                 return None  # which of its tables is meant is not known
         return self._lines.get(key)
 
 
 def with_lines(faults: Iterable[Fault], text: str) -> tuple[Fault, ...]:
-    """Return faults of keys of a file with the lines of these keys in the file's text."""
+    """Return faults of keys of a file with the lines of these keys in the file's text, in the order
+    of the lines. Those without a line come first, those of other places last.
+    """
     lines = KeyLines(text)
-    return tuple(
+    located_faults = [
         replace(fault, line=lines.line_of(fault.key)) if fault.key else fault for fault in faults
-    )
+    ]
+    files = list(dict.fromkeys(fault.file for fault in located_faults))
+    located_faults.sort(key=lambda fault: (files.index(fault.file), fault.line or 0))
+    return tuple(located_faults)
 
 
 def _lines_by_path(text: str) -> dict[Loc, int]:

@@ -77,8 +77,12 @@ def syntax_fault(path: Path, text: str, message: str) -> Fault:
     hint = next((hint for part, hint in _SYNTAX_HINTS if part in message), "")
     if _TABLE_TWICE.match(problem):
         header = written_line.partition("#")[0].strip()
-        first = next(i for i, other in enumerate(lines, 1) if other.strip().startswith(header))
-        place = f", first in line {first}" if first < number else ""
+        first_number = next(
+            line_number
+            for line_number, text in enumerate(lines, 1)
+            if text.strip().startswith(header)
+        )
+        place = f", first in line {first_number}" if first_number < number else ""
         shown_header = header if line == written_line else line
         problem = f"the table {shown_header} stands in the file twice{place}"
     elif "Cannot overwrite a value" in problem and line.startswith("["):

@@ -161,10 +161,10 @@ def _hint(
                 return ""
             text = json.dumps(value, ensure_ascii=False)
             # TOML takes no control characters as they are, and a terminal should not get them
-            escaped = "".join(
+            escaped_text = "".join(
                 char if char.isprintable() else f"\\U{ord(char):08X}" for char in text
             )
-            return f"write [{escaped}]"
+            return f"write [{escaped_text}]"
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{format_key_path(*path)}]] with two brackets"
     return ""

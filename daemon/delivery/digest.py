@@ -44,8 +44,8 @@ def last_due(config: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
 
 def next_due(config: DigestConfig, now: datetime, zone: ZoneInfo) -> datetime:
     """Return the first moment after `now` at which a digest is due."""
-    previous = last_due(config, now, zone)
-    return datetime.combine((previous + _period(config)).date(), previous.timetz(), zone)
+    previous_end = last_due(config, now, zone)
+    return datetime.combine((previous_end + _period(config)).date(), previous_end.timetz(), zone)
 
 
 def _period(config: DigestConfig) -> timedelta:
@@ -131,14 +131,14 @@ class Digest:
         """
         config, zone = self._settings.config.digest, self._settings.zone
         end = last_due(config, self._clock.now(), zone)
-        previous = await self._journal.outbox.get_digest_mark()
-        if previous is not None and previous >= end:
+        previous_end = await self._journal.outbox.get_digest_mark()
+        if previous_end is not None and previous_end >= end:
             return
-        start = previous or end - _period(config)
+        start = previous_end or end - _period(config)
         totals = await self._journal.history.summarize(start, end)
         text = digest_body(totals, start.astimezone(zone), end.astimezone(zone))
         # A first digest would report on the time before the daemon was installed.
-        targets = config.to if previous or totals.routines else ()
+        targets = config.to if previous_end or totals.routines else ()
         line = digest_line(totals)
         await self._journal.outbox.add_digest(targets, line, text, until=end, zone=zone.key)
         log.info("digest.sent", line=line, to=list(targets))

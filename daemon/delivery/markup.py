@@ -27,6 +27,16 @@ _MAX_SENTENCE = 1_000  # characters: looking for its end takes the square of tha
 _SENTENCE_END = re.compile(
     r"(?<!\b\w)[.!?…]+[\"'”’»)\]]*(?=\s+(?!\s)[^a-zà-öø-ÿ])|[。！？]+[”’」』）]*"
 )
+_MAX_ITEM_TITLE = 150  # characters of an item's title in a headline
+# The first line of a report of new items, as the tool `report_items` makes it: below it, they are
+# listed.
+_NEW_ITEMS = re.compile(r"(?P<new>\d{1,9}) new(?:, \d+ seen before)?")
+# A heading of these, of the name of its routine and of small words says nothing.
+_GENERIC_WORDS = frozenset(
+    {"report", "reports", "summary", "overview", "update", "updates", "result", "results", "status"}
+    | {"报告", "总结", "摘要", "日报", "周报"}
+)
+_SMALL_WORDS = frozenset({"a", "and", "daily", "for", "hourly", "monthly", "of", "the", "weekly"})
 _ALLOWED_LINKS = ("http://", "https://", "mailto:")
 
 
@@ -122,12 +132,13 @@ def _parse_safely(parser: MarkdownIt, markdown: str) -> list[Token]:
     return tokens
 
 
-def find_headline(markdown: str) -> str:
+def find_headline(markdown: str, routine: str = "") -> str:
     """Return the headline of a report as one line of plain text: the heading that it begins with,
     or else the first sentence of its first paragraph; empty if it begins with neither.
 
-    A heading with others of its level is one of a section, so the paragraph behind it counts. A
-    paragraph in italics is a note about the report.
+    A heading with others of its level is one of a section, so the paragraph behind it counts, and
+    so does what follows a generic heading. A paragraph in italics is a note about the report. Of a
+    list below the number of new items, or below a generic heading, the first item is the headline.
     """
     from markdown_it.tree import SyntaxTreeNode
 
@@ -135,16 +146,65 @@ def find_headline(markdown: str) -> str:
         blocks = SyntaxTreeNode(_parser(for_mail=True).parse(markdown)).children
     except RecursionError:  # hundreds of nested emphases: not written for a reader
         return ""
-    if blocks and blocks[0].type == "heading":
-        if sum(block.type == "heading" and block.tag == blocks[0].tag for block in blocks) == 1:
-            return _join_line(blocks[0])
+    while blocks and blocks[0].type == "heading":
+        heading = _join_line(blocks[0])
+        is_generic = is_generic_heading(heading, routine)
+        level = blocks[0].tag
+        if (
+            not is_generic
+            and [block.tag for block in blocks if block.type == "heading"].count(level) == 1
+        ):
+            return heading
         blocks = blocks[1:]
+        if blocks and is_generic and _is_list(blocks[0]):
+            return _list_headline(blocks[0])
+        if not is_generic:
+            break
     if not blocks or blocks[0].type != "paragraph":
         return ""
     [paragraph] = blocks[0].children
     if [child.type for child in paragraph.children if child.content or child.children] == ["em"]:
         return ""
-    return first_sentence(_join_line(paragraph))
+    line = _join_line(paragraph)
+    if len(blocks) > 1 and _is_list(blocks[1]) and (count := _NEW_ITEMS.fullmatch(line)):
+        return _list_headline(blocks[1], int(count["new"]))
+    return first_sentence(line)
+
+
+def is_generic_heading(heading: str, routine: str) -> bool:
+    """Return whether a heading says no more than that this is a report of its routine."""
+    words = _words(heading) - _SMALL_WORDS
+    return bool(words) and words <= _GENERIC_WORDS | _words(routine)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[^\W_]+", text.lower()))
+
+
+def _is_list(block: SyntaxTreeNode) -> bool:
+    return block.type in ("bullet_list", "ordered_list")
+
+
+def _list_headline(items: SyntaxTreeNode, count: int = 0) -> str:
+    """Return the first line of the first item of a list, what is bold of it if it begins so, and
+    how many more items there are; `count` is their number where the list may be cut.
+    """
+    blocks = items.children[0].children
+    if not blocks or blocks[0].type != "paragraph":
+        return ""
+    [paragraph] = blocks[0].children
+    title = ""
+    for part in paragraph.children:
+        if part.type in ("softbreak", "hardbreak") or (title and part.type == "strong"):
+            break
+        title += _join_line(part) if part.children else part.content
+        if part.type == "strong" and title:
+            break
+    title = " ".join(title.split())
+    if len(title) > _MAX_ITEM_TITLE:
+        title = f"{title[:_MAX_ITEM_TITLE].rpartition(' ')[0] or title[:_MAX_ITEM_TITLE]}…"
+    more = (count or len(items.children)) - 1
+    return f"{title} (+{more})" if title and more > 0 else title
 
 
 def first_sentence(text: str) -> str:

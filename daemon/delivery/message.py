@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypedDict, cast
 from zoneinfo import ZoneInfo
 
-from daemon.delivery.markup import fence, first_sentence
+from daemon.delivery.markup import fence, first_sentence, is_generic_heading
 from daemon.delivery.sanitize import neutralize, strip_controls
 from daemon.durations import duration_in_words
 from daemon.models import Delivery, Status, Taint
@@ -96,7 +96,8 @@ class Message:
     """
     headline: str = ""
     """What a run has to say, in a line: the heading that became the title; of a failure its reason,
-    or when it was due. Empty for a report without such a heading, and for a notice.
+    or when it was due. Empty for a notice, and for a report without such a heading or with a
+    generic one.
     """
     date: str = ""
     """When the run was due; empty for a notice."""
@@ -137,7 +138,8 @@ def compose(delivery: Delivery) -> Message:
             text, verbatim = fence(text), False  # quoted in a message of our own words
             body = text
     if report.status is Status.SUCCEEDED:
-        subject, headline = report.routine, heading
+        subject = report.routine
+        headline = "" if is_generic_heading(heading, report.routine) else heading
         title = heading or f"{report.routine}, {day}"
     else:
         subject = f"{report.routine} {_ENDINGS.get(report.status, report.status.value)}"

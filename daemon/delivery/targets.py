@@ -197,6 +197,17 @@ def find_address_fault(kind: str, url: str) -> str:
     return ""
 
 
+def describe_mail_way(url: str) -> str:
+    """Return by which server or program the mails of a valid address leave this machine."""
+    from daemon.delivery.channels.mail_url import is_sendmail, parse_sendmail_url, parse_smtp_url
+
+    if is_sendmail(url):
+        return parse_sendmail_url(url).program
+    settings = parse_smtp_url(url)
+    server = f"[{settings.server}]" if ":" in settings.server else settings.server
+    return f"{server}:{settings.port}"
+
+
 def find_mail_fault(url: str) -> str:
     """Return why no mail can be sent to a URL of a mail target from this machine, as far as that
     can be seen without sending one; empty if nothing is in the way.

@@ -11,6 +11,7 @@ import base64
 import binascii
 import html
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence, Set
 from urllib.parse import unquote
@@ -55,19 +56,26 @@ _MIXED_WORD = re.compile(rf"[a-z]{_FOREIGN_LETTER.pattern}|{_FOREIGN_LETTER.patt
 _ASCII = bytes(range(128))
 
 
-# CSI (colours, cursor), OSC (titles, links) and the other sequences of ECMA-48.
+# OSC (titles, links), DCS, SOS, PM and APC of ECMA-48, with the text within. One without its end on
+# the same line is none: it would hide all text behind it.
+_CONTROL_STRINGS = re.compile(r"\x1b[\]PX^_]([^\x07\x1b\n]*)(?:\x07|\x1b\\)")
+# CSI (colours, cursor), those above, and the other sequences of ECMA-48.
 _ESCAPE_SEQUENCES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]"
+    rf"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|{_CONTROL_STRINGS.pattern}|\x1b[ -/]*[0-~]"
 )
 
 
 def without_escape_sequences(text: str) -> list[str]:
     """Return a text as terminals show it: where it has escape sequences with nothing in their
-    place, and with a blank, as either may join or part words.
+    place, and with a blank, as either may join or part words. If terminals do not show the text
+    within a sequence, return the whole text, too: a model reads it.
     """
     if "\x1b" not in text and "\x9b" not in text:
         return [text]
-    return [_ESCAPE_SEQUENCES.sub("", text), _ESCAPE_SEQUENCES.sub(" ", text)]
+    texts = [_ESCAPE_SEQUENCES.sub("", text), _ESCAPE_SEQUENCES.sub(" ", text)]
+    if _CONTROL_STRINGS.search(text):
+        texts.append(_ESCAPE_SEQUENCES.sub(" ", _CONTROL_STRINGS.sub(r" \1 ", text)))
+    return texts
 
 
 def drop_ascii(text: str) -> str:
@@ -170,7 +178,11 @@ def _split(text: str, table: bytes) -> list[str]:
 
 # --- escapes
 
-_ESCAPES = re.compile(r"\\(?:u\{?([0-9a-f]{4,5})\}?|x([0-9a-f]{2})|([nrt]))", re.IGNORECASE)
+_ESCAPES = re.compile(
+    r"\\u(?P<high>d[89ab][0-9a-f]{2})\\u(?P<low>d[c-f][0-9a-f]{2})"
+    r"|\\(?:u(?P<four>[0-9a-f]{4})|u\{(?P<braced>[0-9a-f]{1,6})\}|x(?P<two>[0-9a-f]{2})|(?P<blank>[nrt]))",
+    re.IGNORECASE,
+)
 _PERCENT = re.compile(r"(?:%[0-9a-f]{2}[\w+.~-]{0,30}){3}", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:#x?[0-9a-f]{1,6}|[a-z]{2,8});", re.IGNORECASE)
 
@@ -187,9 +199,12 @@ def unescape(text: str) -> str:
 
 
 def _character(match: re.Match[str]) -> str:
-    if match[3]:
-        return "\n" if match[3] in "nr" else " "
-    return chr(int(match[1] or match[2], 16))
+    if blank := match["blank"]:
+        return "\n" if blank in "nr" else " "
+    if match["high"]:  # a character beyond U+FFFF, written as two surrogates
+        return bytes.fromhex(match["high"] + match["low"]).decode("utf-16-be")
+    code = int(match["four"] or match["braced"] or match["two"], 16)
+    return chr(code) if code <= sys.maxunicode else match[0]
 
 
 # --- whole texts in another writing
@@ -275,7 +290,7 @@ def _as_text(raw: bytes) -> str:
             return ""
         text = raw[: error.start].decode()
     readable = sum(character.isprintable() or character in "\n\t\r" for character in text)
-    return text if readable >= 0.95 * len(text) > 0 else ""
+    return text if readable >= 0.95 * len(text) else ""
 
 
 # --- words in another writing
@@ -332,10 +347,10 @@ def join_letter_rows(text: str) -> Iterator[str]:
     """
     for match in _LETTER_ROW.finditer(text):
         gaps = _GAP.findall(match[0])
-        usual = max(gaps, key=gaps.count)
+        usual_gap = max(gaps, key=gaps.count)
         letters = _GAP.split(match[0])
         yield letters[0] + "".join(
-            letter if gap == usual else f" {letter}"
+            letter if gap == usual_gap else f" {letter}"
             for gap, letter in zip(gaps, letters[1:], strict=True)
         )
 
@@ -351,10 +366,10 @@ def strip_tags(text: str) -> str:
     return _HTML_TAG.sub("", text) if "<" in text and _HTML_TAG_IN_WORD.search(text) else text
 
 
-def rotate(text: str, by: int) -> str:
-    """Return text whose letters are moved on in the alphabet; 13 undoes rot13."""
+def rotate(text: str, shift: int) -> str:
+    """Return text whose letters are moved on in the alphabet by `shift`; 13 undoes rot13."""
     alphabet = "abcdefghijklmnopqrstuvwxyz"
-    return text.translate(str.maketrans(alphabet, alphabet[by:] + alphabet[:by]))
+    return text.translate(str.maketrans(alphabet, alphabet[shift:] + alphabet[:shift]))
 
 
 def decode_atbash(text: str) -> str:

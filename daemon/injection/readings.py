@@ -154,9 +154,11 @@ def _load_ciphers() -> Mapping[str, str]:
     `reversed`, or the number by which `rotate` decodes it.
     """
     words = [word for word in _load_words("VOCABULARY") if len(word) >= 6]
-    rotated = {disguises.rotate(word, by): str(26 - by) for word in words for by in range(1, 26)}
+    rotated_words = {
+        disguises.rotate(word, shift): str(26 - shift) for word in words for shift in range(1, 26)
+    }
     return (
-        rotated
+        rotated_words
         | {disguises.decode_atbash(word): "atbash" for word in words}
         | {word[::-1]: "reversed" for word in words}
     )

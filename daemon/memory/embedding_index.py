@@ -216,11 +216,15 @@ class EmbeddingIndex:
             log.warning("memory.embedder_left_alone", embedder=self.embedder.name, error=reason)
         self.fault = reason
 
-    def describe(self, embedded: Mapping[str, int]) -> Json:
-        """Return the state of the embedder; `embedded` counts the embedded texts by model."""
+    def describe(self, embedded_counts: Mapping[str, int]) -> Json:
+        """Return the state of the embedder; `embedded_counts` has the number of embedded texts by
+        model.
+        """
         return {
             "name": self.embedder.name,
-            "known": embedded.get(self.embedder.name, 0) if self._signs_by_id is not None else 0,
+            "known": embedded_counts.get(self.embedder.name, 0)
+            if self._signs_by_id is not None
+            else 0,
             "compared": "by the server" if self._is_compared_by_server else "here",
             "fault": self.fault,
         }

@@ -82,14 +82,15 @@ def _make_template(source: str, part: SegmentPart) -> Template | None:
     words, count = _NUMBER.subn("0", part.text)
     if not count:
         return None
-    form = "\0".join((source, part.type, str(part.tainted), " ".join(words.split()).casefold()))
-    digest = blake2b(form.encode(), digest_size=8).digest()
-    numbers = () if is_tool else tuple(map(_value, _NUMBER.findall(part.text)))
+    key = "\0".join((source, part.type, str(part.tainted), " ".join(words.split()).casefold()))
+    digest = blake2b(key.encode(), digest_size=8).digest()
+    numbers: tuple[float, ...] = ()
+    if not is_tool:
+        numbers = tuple(
+            float(number) if len(number) <= _DIGITS else 0.0
+            for number in _NUMBER.findall(part.text)
+        )
     return Template(int.from_bytes(digest, signed=True), numbers)
-
-
-def _value(number: str) -> float:
-    return float(number) if len(number) <= _DIGITS else 0.0
 
 
 def find_templates(
@@ -130,14 +131,14 @@ def store_templates(
 
 
 def widen(
-    stored: StoredTemplate | None, numbers: Sequence[float]
+    stored_template: StoredTemplate | None, numbers: Sequence[float]
 ) -> tuple[tuple[float, float], ...]:
     """Return the bounds that hold these numbers as well."""
-    if stored is None or len(stored.bounds) != len(numbers):
+    if stored_template is None or len(stored_template.bounds) != len(numbers):
         return tuple((number, number) for number in numbers)
     return tuple(
         (min(least, number), max(greatest, number))
-        for number, (least, greatest) in zip(numbers, stored.bounds, strict=True)
+        for number, (least, greatest) in zip(numbers, stored_template.bounds, strict=True)
     )
 
 

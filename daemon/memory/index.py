@@ -145,14 +145,14 @@ def clear_if_outdated(connection: Connection) -> bool:
     Comes before any other write: the words of another version cannot be deleted by this one.
     """
     if state(connection).version != WORDS_VERSION:
-        fulltext.of(connection).clear(connection)
+        fulltext.index_of(connection).clear(connection)
         _store_state(connection, _empty_state(connection))
     return not state(connection).is_complete
 
 
 def renew(connection: Connection) -> None:
     """Replace a damaged or missing index by an empty one; call it outside of a transaction."""
-    fulltext.of(connection).renew(connection)
+    fulltext.index_of(connection).renew(connection)
     connection.execute("BEGIN")
     _store_state(connection, _empty_state(connection))
     connection.execute("COMMIT")
@@ -213,19 +213,19 @@ def _index_runs(connection: Connection, progress: State) -> int:
 
 def merge_some(connection: Connection, is_first: bool) -> bool:
     """Do one step of the merge that removes deleted words from the index; True at its end."""
-    return fulltext.of(connection).merge_some(connection, is_first)
+    return fulltext.index_of(connection).merge_some(connection, is_first)
 
 
 def compact(connection: Connection) -> None:
     """Merge a few parts of the index, which makes searches faster while it grows."""
-    fulltext.of(connection).compact(connection)
+    fulltext.index_of(connection).compact(connection)
 
 
 def check(connection: Connection) -> None:
     """Run the database's own check of the index, which reads all of it; raises an error if it is
     damaged.
     """
-    fulltext.of(connection).check(connection)
+    fulltext.index_of(connection).check(connection)
     check_newest(connection)
 
 
@@ -234,7 +234,7 @@ def find_faults(connection: Connection) -> list[str]:
     of it.
     """
     progress = state(connection)
-    indexed_count = fulltext.of(connection).check(connection)
+    indexed_count = fulltext.index_of(connection).check(connection)
     (text_count,) = connection.execute(
         "SELECT (SELECT count(*) FROM memory_item WHERE indexed = 1 AND NOT (id > ? AND id <= ?)) + "  # noqa: E501
         "(SELECT count(*) FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND "
@@ -253,7 +253,7 @@ def search_samples(connection: Connection) -> list[str]:
     time in a store of any size.
     """
     progress = state(connection)
-    fulltext.of(connection).check_size(connection)
+    fulltext.index_of(connection).check_size(connection)
     low, high = connection.execute("SELECT min(id), max(id) FROM memory_segment").fetchone()
     rows: list[tuple[int, int, str]] = []
     for step in range(_SAMPLES if high else 0):
@@ -296,7 +296,7 @@ def _holds(connection: Connection, id_: int, text: str) -> bool:
     if not isinstance(text, str):
         raise StoreDamaged(f"the row {id_} of the memory holds no text")
     words = [word for word in text_for_index(text).split() if word.isalnum()][:3]
-    return not words or fulltext.of(connection).holds(connection, id_, words)
+    return not words or fulltext.index_of(connection).holds(connection, id_, words)
 
 
 def documents(rows: Sequence[IndexedSegment], ids: Container[int]) -> Iterator[Document]:
@@ -392,8 +392,8 @@ def _date_words(day: date) -> str:
 
 
 def _insert(connection: Connection, rows: Iterable[Document]) -> None:
-    fulltext.of(connection).insert(connection, rows)
+    fulltext.index_of(connection).insert(connection, rows)
 
 
 def _delete(connection: Connection, rows: Iterable[Document]) -> None:
-    fulltext.of(connection).delete(connection, rows)
+    fulltext.index_of(connection).delete(connection, rows)

@@ -31,8 +31,8 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from daemon.errors import Refused
-from daemon.memory.erasure.memory_rows import SEED_PREFIX
 from daemon.memory.memory import Memory, MemoryItem
+from daemon.memory.rows import SEED_PREFIX
 from daemon.system.watch import DirectoryWatcher
 
 log = structlog.get_logger()
@@ -98,12 +98,12 @@ class FileContent(NamedTuple):
 class Merge(NamedTuple):
     """The changes that bring the edits of the file into memory."""
 
-    edited: dict[str, str]
-    """Edited texts by key."""
-    replaced: dict[str, MemoryItem]
+    edited_texts: dict[str, str]
+    """By key."""
+    replaced_items: dict[str, MemoryItem]
     """Items of runs that an edit replaces, by the new key that each is stored under."""
-    removed: list[str]
-    """Keys of items whose sections a person removed."""
+    removed_keys: list[str]
+    """Of items whose sections a person removed."""
 
 
 def render(items: Mapping[str, MemoryItem]) -> str:
@@ -155,7 +155,7 @@ def merge(
     """Compare the sections of the file and the items with `base`, the digests of the texts that
     were last written, by key. `unfinished_write` has those of a write that may not have ended.
     """
-    edited, replaced = {}, {}
+    edited_texts, replaced_items = {}, {}
     for key, text in file.sections.items():
         item = items.get(key)
         if (
@@ -170,12 +170,12 @@ def merge(
             continue  # unchanged, or emptied, which is as weak evidence as a missing section
         if item and not file.is_complete and item.content.startswith(text):
             continue  # the section where an incomplete file was cut off
-        edited[key] = text
+        edited_texts[key] = text
         if item and digest(item.content) != base.get(key):
-            replaced[f"{key[:150]} (before {now:%Y-%m-%d %H:%M:%S})"] = item
+            replaced_items[f"{key[:150]} (before {now:%Y-%m-%d %H:%M:%S})"] = item
     removed_keys = [key for key in base if key not in file.sections and key in items]
     is_deliberate = file.is_complete and any(key in file.sections for key in base)
-    return Merge(edited, replaced, removed_keys if is_deliberate else [])
+    return Merge(edited_texts, replaced_items, removed_keys if is_deliberate else [])
 
 
 def digest(text: str) -> str:
@@ -280,15 +280,15 @@ class Mirror:
 
     async def _apply(self, changes: Merge, *, is_written_by_owner: bool) -> None:
         items = await self._items()
-        for key, item in changes.replaced.items():
+        for key, item in changes.replaced_items.items():
             await self._memory.store(key, item.content, tainted=item.tainted)
-        for key, text in changes.edited.items():
+        for key, text in changes.edited_texts.items():
             old_item = items.get(key) or await self._memory.item(key)
             category = old_item.category if old_item else "core"
             is_tainted = not is_written_by_owner or bool(old_item and old_item.tainted)
             await self._memory.store(key, text, category=category, tainted=is_tainted)
             log.info("memory.mirror_read", key=key, tainted=is_tainted)
-        for key in changes.removed:
+        for key in changes.removed_keys:
             await self._memory.demote(key)
             log.info("memory.mirror_taken_out", key=key)
 

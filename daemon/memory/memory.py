@@ -235,13 +235,15 @@ class Memory:
         tokens: int = 800,
         exclude_run: str | None = None,
         untainted_only: bool = False,
+        without_seeds: bool = False,
         read_extra: Work[Any] | None = None,
     ) -> RecallContext:
         """Return the recall context for a prompt: up to `limit` hits within `tokens`, and the item
         stored under `key`.
 
-        With `untainted_only`, what strangers may have written is left out and counted. Uses one
-        read transaction; `read_extra` runs in it too, and its result is the context's `extra`.
+        With `untainted_only`, what strangers may have written is left out and counted; with
+        `without_seeds`, what the daemon says of itself is left out. Uses one read transaction;
+        `read_extra` runs in it too, and its result is the context's `extra`.
         """
         from daemon.memory import recall
 
@@ -272,6 +274,7 @@ class Memory:
             per_routine=PER_ROUTINE,
             untainted_only=untainted_only,
             without_goals=True,
+            without_seeds=without_seeds,
             convert=make_context,
         )
         return context
@@ -286,6 +289,7 @@ class Memory:
         per_routine: int | None = None,
         untainted_only: bool = False,
         without_goals: bool = False,
+        without_seeds: bool = False,
         convert: Callable[[Connection, Selection], Any] = lambda _, selection: selection.hits,
     ) -> Any:
         """Search, and return what `convert` makes of the hits in the same read transaction."""
@@ -311,6 +315,7 @@ class Memory:
                 per_routine=per_routine,
                 untainted_only=untainted_only,
                 without_goals=without_goals,
+                without_seeds=without_seeds,
             )
             return convert(connection, selection)
 

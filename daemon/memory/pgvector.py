@@ -129,12 +129,13 @@ def cosines(
 def _vector_type(connection: Any, size: int) -> str:
     return (
         "halfvec"
-        if _MAX_DIMENSIONS < size <= _MAX_HALF_DIMENSIONS and _has_half(connection)
+        if _MAX_DIMENSIONS < size <= _MAX_HALF_DIMENSIONS and _has_half_vectors(connection)
         else "vector"
     )
 
 
-def _has_half(connection: Any) -> bool:
+def _has_half_vectors(connection: Any) -> bool:
+    """Tell whether this pgvector has the type halfvec, which came with version 0.7."""
     return bool(connection.control("SELECT to_regtype('halfvec') IS NOT NULL").fetchone()[0])
 
 

@@ -42,11 +42,12 @@ from daemon.memory.answer_shapes import make_answer_test
 from daemon.memory.fulltext.words import Query, query_of, words_of
 from daemon.memory.rows import (
     ITEM_ITERATION,
+    SEED_PREFIX,
     Text,
-    by_ids,
     chunk,
     goals_among,
-    of_run,
+    texts_by_id,
+    texts_of_run,
     times_of_change,
 )
 from daemon.memory.similarity import DuplicateFinder
@@ -156,13 +157,14 @@ def search(
     per_routine: int | None = None,
     untainted_only: bool = False,
     without_goals: bool = False,
+    without_seeds: bool = False,
 ) -> Selection:
     """Return the texts that fit a question best, the best first.
 
     At most `per_run` hits are of one run, and `per_routine` of one routine. Words such as
     "yesterday" count from `now`, in its zone. Of texts that are nearly the same, one is returned.
     With `untainted_only`, texts that strangers may have written are left out; with
-    `without_goals`, the goals of routines.
+    `without_goals`, the goals of routines; with `without_seeds`, what the daemon says of itself.
     """
     key = clean(question).strip()
     time_span = find_time_span(question, now) if now else None
@@ -198,6 +200,10 @@ def search(
     ranked_hits = _rank(hits, candidates, score_text, max_score)
     if without_goals:
         ranked_hits = (hit for hit in ranked_hits if not hit.text.is_goal)
+    if without_seeds:
+        ranked_hits = (
+            hit for hit in ranked_hits if not (hit.text.key or "").startswith(SEED_PREFIX)
+        )
     selection = _select(ranked_hits, limit, per_run, per_routine, untainted_only=untainted_only)
     best = max((hit.relevance for hits in selection for hit in hits), default=1.0)
     scale = best if best > 0 else 1.0
@@ -253,7 +259,9 @@ def _propose(
         index.check_newest(connection)
     if ids_within:
         if terms:
-            scores |= fulltext.of(connection).best_within(connection, terms, *ids_within, POOL)
+            scores |= fulltext.index_of(connection).best_within(
+                connection, terms, *ids_within, POOL
+            )
         for (id_,) in connection.execute(_LATEST_WITHIN, (*ids_within, POOL // 4)):
             scores.setdefault(id_, 0.0)
     return scores
@@ -269,7 +277,7 @@ def _add_newest(
     takes the longer the more there are.
     """
     (newest,) = connection.execute("SELECT max(id) FROM memory_segment").fetchone()
-    ids_by_term = fulltext.of(connection).ids_within(
+    ids_by_term = fulltext.index_of(connection).ids_within(
         connection, terms, (newest or 0) - _NEWEST + 1, newest or 0
     )
     new_scores: defaultdict[int, float] = defaultdict(float)
@@ -296,7 +304,7 @@ def _choose_terms(
     limit = _TERMS if all(map(str.isascii, terms)) else _CHINESE_TERMS
     if len(terms) <= limit:
         return terms, ()
-    ids_by_term = fulltext.of(connection).ids_with(connection, terms, _FREQUENT)
+    ids_by_term = fulltext.index_of(connection).ids_with(connection, terms, _FREQUENT)
     ids_of_rare_terms = {id_ for ids in ids_by_term if len(ids) <= _FEW for id_ in ids if id_ > 0}
     goals = goals_among(connection, ids_of_rare_terms)
     counts = [len(ids) - len(goals.intersection(ids)) for ids in ids_by_term]
@@ -313,7 +321,7 @@ def _best(connection: Connection, terms: Sequence[str], pool: int) -> dict[int, 
     """Return the scores of texts that the index finds, by id, the best first; of items with equal
     scores, the last changed first.
     """
-    scores = fulltext.of(connection).best(connection, terms, pool)
+    scores = fulltext.index_of(connection).best(connection, terms, pool)
     counts = Counter(score for id_, score in scores.items() if id_ < 0)
     if tied_ids := [id_ for id_, score in scores.items() if id_ < 0 and counts[score] > 1]:
         changed_at = times_of_change(connection, tied_ids)
@@ -357,7 +365,7 @@ class _Candidates:
         """Read the texts with these ids and the next `step` items, without the excluded run's."""
         next_items = self.unread_items[: self._step]
         self.unread_items = self.unread_items[self._step :]
-        texts = by_ids(self._connection, (*extra_ids, *next_items)).values()
+        texts = texts_by_id(self._connection, (*extra_ids, *next_items)).values()
         return [text for text in texts if not self._exclude_run or text.run_id != self._exclude_run]
 
 
@@ -527,9 +535,9 @@ def expand(connection: Connection, anchor: Anchor, window: int) -> ExpandedConte
     NotFound.
     """
     if anchor.iteration == ITEM_ITERATION:
-        texts = list(by_ids(connection, [-anchor.segment]).values())
+        texts = list(texts_by_id(connection, [-anchor.segment]).values())
     else:
-        texts = of_run(connection, anchor.run_id)
+        texts = texts_of_run(connection, anchor.run_id)
     chunks_by_position = {
         position: _join_parts(parts)
         for position, parts in groupby(texts, lambda text: (text.iteration, text.segment))
@@ -572,7 +580,7 @@ def excerpt(
     """
     hit_texts = {hit.text.id: hit.text for hit in hits if hit.relevance >= MIN_RELEVANCE}
     neighbour_ids = {id_ + step for id_ in hit_texts if id_ > 0 for step in (-1, 1)}
-    texts = by_ids(connection, neighbour_ids - hit_texts.keys()) | hit_texts
+    texts = texts_by_id(connection, neighbour_ids - hit_texts.keys()) | hit_texts
     if (item := _best_item_below(hits)) and not _is_said_by(texts.values(), item):
         hit_texts[item.id] = texts[item.id] = item
     lines: dict[int, str] = {}

@@ -74,7 +74,7 @@ _ITEM_COLUMNS = (
 _FROM_ITEMS = "FROM memory_item"
 
 
-def by_ids(connection: Connection, ids: Iterable[int]) -> dict[int, Text]:
+def texts_by_id(connection: Connection, ids: Iterable[int]) -> dict[int, Text]:
     """Return the existing texts with these ids, by id."""
     id_list = list(ids)
     texts: dict[int, Text] = {}
@@ -130,7 +130,7 @@ def _select_by_number(
     return rows
 
 
-def of_run(connection: Connection, run_id: str) -> list[Text]:
+def texts_of_run(connection: Connection, run_id: str) -> list[Text]:
     """Return the texts of a run in their order."""
     rows = connection.execute(
         f"SELECT {_SEGMENT_COLUMNS} {_FROM_SEGMENTS} WHERE r.run_id = ? ORDER BY s.id", (run_id,)
@@ -180,6 +180,8 @@ class StoredItem(NamedTuple):
 # Prefix of the key of a run line, the item that holds an archived run in one line. The run's id
 # follows.
 RUN_LINE_PREFIX = "run:"
+# Of the keys of items that come with the daemon: what it says of itself.
+SEED_PREFIX = "agentd:"
 
 _ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
 
@@ -301,7 +303,7 @@ def put_run(
     started: int,
     ended: int,
     parts: Sequence[SegmentPart],
-    repeated: Sequence[PartPlace | None] | None = None,
+    repeated_places: Sequence[PartPlace | None] | None = None,
 ) -> bool:
     """Archive a run as the parts of its segments, in place of an earlier archive, as after a crash.
 
@@ -313,8 +315,8 @@ def put_run(
       would cost more than all other work for a run;
     - a text of the same day that differs in numbers only does so, too (folding.py).
 
-    `repeated` is for an import: by part, the place of the earlier text that superseded it where it
-    comes from; None where none did.
+    `repeated_places` is for an import: by part, the place of the earlier text that superseded it
+    where it comes from; None where none did.
 
     Return whether searches may change: not if the same day had all texts already. `started` and
     `ended` are in microseconds.
@@ -328,10 +330,10 @@ def put_run(
     equal_texts = _find_equal_texts(connection, {part.digest for part in parts})
     templates = folding.make_templates(routine, parts)
     stored_templates = folding.find_templates(connection, templates)
-    if repeated is None:
+    if repeated_places is None:
         superseding_ids = _find_superseding(parts, templates, equal_texts, stored_templates)
     else:
-        superseding_ids = [place and _id_at(connection, place) for place in repeated]
+        superseding_ids = [place and _id_at(connection, place) for place in repeated_places]
     connection.executemany(
         _INSERT_SEGMENT,
         [

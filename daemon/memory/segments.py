@@ -126,5 +126,7 @@ def shorten_middle(text: str, limit: int) -> str:
 @lru_cache(maxsize=128)  # runs of one routine often have the same texts
 def _make_digest(routine: str, kind: SegmentType, text: str, previous_text: str) -> int:
     """Return a number that is equal for equal texts of a routine; spacing and case are ignored."""
-    normalized = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), previous_text))
-    return int.from_bytes(blake2b(normalized.encode(), digest_size=8).digest(), signed=True)
+    normalized_text = "\0".join(
+        (routine, kind.value, " ".join(text.split()).casefold(), previous_text)
+    )
+    return int.from_bytes(blake2b(normalized_text.encode(), digest_size=8).digest(), signed=True)

@@ -95,7 +95,7 @@ def _run(connection: Connection, row: tuple[Any, ...]) -> Json:
 
 def _text(
     iteration: int, segment: int, part: int, type_: str, at: int, who: str, tainted: int,
-    digest: int, text: str, *repeated: Any,
+    digest: int, text: str, *repeated_place: Any,
 ) -> Json:  # fmt: skip
     return {
         "iteration": iteration,
@@ -106,7 +106,7 @@ def _text(
         "who": who,
         "tainted": bool(tainted),
         "digest": str(digest),  # as text: not every reader of JSON has numbers of 64 bits
-        **({"repeats": list(repeated)} if repeated[0] is not None else {}),
+        **({"repeats": list(repeated_place)} if repeated_place[0] is not None else {}),
         "text": text,
     }
 
@@ -128,7 +128,7 @@ class ImportedRun(NamedTuple):
     columns: dict[str, Any]
     """The columns of memory_run, for `rows.put_run`."""
     parts: list[SegmentPart]
-    repeated: list[rows.PartPlace | None] | None
+    repeated_places: list[rows.PartPlace | None] | None
     """By part, the place of the text that it repeats; None for an export of a version that did not
     tell.
     """
@@ -215,7 +215,7 @@ def _read_run(data: Json) -> ImportedRun:
     moments = {name: to_microseconds(_read_moment(data[name])) for name in ("started", "ended")}
     parts: list[SegmentPart] = []
     previous = ""
-    repeated: list[rows.PartPlace | None] = []
+    repeated_places: list[rows.PartPlace | None] = []
     for text in data["texts"]:
         segment = Segment(
             iteration=_read_number(text["iteration"]),
@@ -230,12 +230,12 @@ def _read_run(data: Json) -> ImportedRun:
         new_part = make_segment_part(fields["routine"], segment, part, segment.text, previous)
         if "digest" in text:
             new_part = new_part._replace(digest=_read_digest(text["digest"]))
-            repeated.append(_read_place(text["repeats"]) if "repeats" in text else None)
+            repeated_places.append(_read_place(text["repeats"]) if "repeats" in text else None)
         parts.append(new_part)
         previous = segment.text
-    are_known = len(repeated) == len(parts)
+    are_known = len(repeated_places) == len(parts)
     run_fields = {"run": clean(data["archived"]), **fields, **moments}
-    return ImportedRun(run_fields, parts, repeated if are_known else None)
+    return ImportedRun(run_fields, parts, repeated_places if are_known else None)
 
 
 def _read_digest(value: object) -> int:
@@ -273,12 +273,12 @@ def import_rows(connection: Connection, parsed_rows: ImportRows) -> ImportResult
             " pinned = ? WHERE key = ?",
             (item.created, item.created, item.pinned, item.key),
         )
-    for columns, parts, repeated in parsed_rows.runs:
+    for columns, parts, repeated_places in parsed_rows.runs:
         if connection.execute(
             "SELECT 1 FROM memory_run WHERE run_id = ?", (columns["run"],)
         ).fetchone():
             unchanged_count += 1
             continue
-        rows.put_run(connection, **columns, parts=parts, repeated=repeated)
+        rows.put_run(connection, **columns, parts=parts, repeated_places=repeated_places)
         rows.hide_run_line(connection, columns["run"])
     return ImportResult(len(parsed_rows.items), len(parsed_rows.runs), unchanged_count)

@@ -23,7 +23,7 @@ class ExplainedPart:
     verdict: Verdict
     """By the rules alone."""
     rules: tuple[Rule, ...]
-    """All that speak of it, in the order of the file."""
+    """All that cover it, in the order of the file."""
     reads: tuple[str, ...] = ()
     """The files it would touch, as far as that is known, where their links lead."""
     target: Target | None = None

@@ -14,8 +14,9 @@ from daemon.policy.lexer import CallRejected, Word, parse_line
 from daemon.policy.profiles import program_name, read_only_programs
 from daemon.policy.tables import load_table
 
-# A size, a share, a count, a time or a date; `-` is a number that the machine does not know.
-NUMBER = re.compile(r"-|[0-9]{1,20}(?:[.:-][0-9]{1,3}){0,2}[KMGTPEZY]?i?B?%?", re.ASCII)
+# A size, a share, a count, a time or a date; `-` is a number that the machine does not know, and a
+# machine that has promised more memory than it has shows a negative one.
+NUMBER = re.compile(r"-|-?[0-9]{1,20}(?:[.:-][0-9]{1,3}){0,2}[KMGTPEZY]?i?B?%?", re.ASCII)
 # An output of more characters is none of a machine's few numbers: a share says itself how large it
 # is, and a long row of numbers can spell a text.
 MAX_LENGTH = 2_000

@@ -80,14 +80,14 @@ def explain_refusal(
     *,
     routine: str,
     folders_in_use: Iterable[str] = (),
-    trusted: Iterable[Glob] = (),
+    trusted_globs: Iterable[Glob] = (),
 ) -> CallRejected | None:
     """Return why a tainted run of a routine may not write a file below `out/`; None if it may.
 
     `names` are those of the path, relative to the workspace: more than one if a link leads to it.
     With `content` None only the names are judged. `folders_in_use` are folders and files that the
-    daemon looks at by itself; `trusted` are the globs of `[injection] trust`, files in which orders
-    to agents raise no suspicion.
+    daemon looks at by itself; `trusted_globs` are those of `[injection] trust`, files in which
+    orders to agents raise no suspicion.
     """
     folder, name = output_folder(routine), names[0]
     forms = f"{folder}/NAME.EXT, EXT one of {', '.join(sorted(word_list('files', 'output')))}"
@@ -108,7 +108,7 @@ def explain_refusal(
             f"{used_path} is watched, delivered to or searched by agentd",
             f"another folder of {folder}/",
         )
-    if any_covers(trusted, name):
+    if any_covers(trusted_globs, name):
         return CallRejected(f"{name} is named by [injection] trust", "use another name")
     if content is None:
         return None

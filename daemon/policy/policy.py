@@ -88,12 +88,12 @@ class _ToolRules:
     tables: tuple[tuple[str, RoutineTable], ...]
     """The sections of the routine."""
     rules: tuple[Rule, ...]
-    """Those that speak of the tool there."""
+    """Those that cover the tool there."""
     verdict: Verdict | None
     """What is said of all these calls alike."""
     restriction: Restriction
     file_rules: tuple[Rule, ...]
-    """Those that speak there of reading files."""
+    """Those that cover the tool file_read there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,8 +141,8 @@ class Policy:
     sandbox: Literal["require", "prefer", "off"] = "prefer"
     detector: str = ""
     """`module:function` of the user's own check for orders in results; empty for none."""
-    trusted: tuple[Glob, ...] = ()
-    """Files that may speak of orders to agents."""
+    trusted_globs: tuple[Glob, ...] = ()
+    """Of files that may speak of orders to agents."""
     folders_in_use: tuple[str, ...] = ()
     """Folders and files of the workspace that the daemon looks at by itself or delivers to, as
     output_files.folders_in_use finds them in config and routines.
@@ -236,7 +236,7 @@ class Policy:
             on_ask=file.on_ask,
             sandbox=file.sandbox,
             detector=file.injection.detector,
-            trusted=tuple(map(Glob, file.injection.trust)),
+            trusted_globs=tuple(map(Glob, file.injection.trust)),
         )
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
@@ -313,7 +313,7 @@ class Policy:
             str(arguments["content"]) if "content" in arguments else None,
             routine=restriction.routine,
             folders_in_use=self.folders_in_use,
-            trusted=self.trusted,
+            trusted_globs=self.trusted_globs,
         )
         if mismatch is None:
             return replace(verdict, output_folder=output_files.output_folder(restriction.routine))
@@ -410,7 +410,7 @@ class Policy:
         denied in a tainted one. A tool is among them if only some of its calls are, as nobody
         knows yet which calls the model will make. A tainted sub-agent reads no address, not even a
         safe one (`keeps_safe_reads`), and so none does that a tainted run begins. `file_write` is
-        not among them where its rules speak of files below `out/` only: plain files are written.
+        not among them where its rules cover files below `out/` only: plain files are written.
         """
         keeps_safe_reads = keeps_safe_reads and "subagent" not in tools
         return tuple(
@@ -526,13 +526,15 @@ class Policy:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
         if all(table.injection == "review" for _, table in self._tables(routine)):
             return True
-        if not self.trusted or TOOLS.get(tool, UNKNOWN_TOOL).acts_on != "reading":
+        if not self.trusted_globs or TOOLS.get(tool, UNKNOWN_TOOL).acts_on != "reading":
             return False
         try:
             parts = analyze_call(tool, arguments, self.reach).parts
         except CallRejected:
             return False
-        return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
+        return all(
+            any_covers(self.trusted_globs, names[0]) for part in parts for names in part.paths
+        )
 
     @staticmethod
     def prints_only_numbers(tool: str, arguments: Json, output: str) -> bool:
@@ -663,8 +665,8 @@ class Policy:
             return ", ".join(dict.fromkeys(glob.pattern for rule in rules for glob in rule.paths))
         if TOOLS[tool].acts_on in ("script", "action"):
             return "*"
-        writing = TOOLS[tool].acts_on == "writing"
-        return ", ".join((texts["workspace"], *(() if writing else self.reach.readable)))
+        is_writing = TOOLS[tool].acts_on == "writing"
+        return ", ".join((texts["workspace"], *(() if is_writing else self.reach.readable)))
 
     def without_disk(self) -> Policy:
         """Return this policy as it reads examples: without looking at the disk."""
@@ -673,9 +675,9 @@ class Policy:
     def example_fault(self, rule: Rule, example: str, *, should_match: bool) -> str:
         """Say why an example proves a rule wrong; empty if it does not.
 
-        An allowing rule must speak of some command of a `match` line, all of which must be allowed
-        in the end, and not of every command of a `not_match` line; one that forbids must speak of
-        some, and of none.
+        An allowing rule must cover some command of a `match` line, all of which must be allowed
+        in the end, and not every command of a `not_match` line; one that forbids must cover some
+        of the former, and none of the latter.
         """
         try:
             parts = self._analyze_example(rule, example).parts
@@ -684,17 +686,17 @@ class Policy:
         applies = [part.refusal is None and applies_to(rule, part) for part in parts]
         allows = rule.effect is Effect.ALLOW
         if not should_match:
-            speaks_of_it = all(applies) if allows else any(applies)
-            return "the rule speaks of it" if speaks_of_it else ""
+            covers_call = all(applies) if allows else any(applies)
+            return "the rule covers it" if covers_call else ""
         if not any(applies):
             # Why a command fits no profile says nothing about a rule that names its words itself.
             by_words = rule.argv and not rule.profile
             mismatches = [part.refusal or (None if by_words else part.mismatch) for part in parts]
             if by_words and not any(mismatches):
-                return f"the rule does not speak of it: its argv is {rule.argv_text}"
+                return f"the rule does not cover it: its argv is {rule.argv_text}"
             return next(
                 (str(mismatch) for mismatch in mismatches if mismatch),
-                "the rule does not speak of it",
+                "the rule does not cover it",
             )
         routine = rule.routines[0] if rule.routines else ""
         for part in parts if allows else ():
@@ -757,10 +759,10 @@ class Policy:
 
 
 def _with_other_names(rule: Rule, reach: ReachablePaths) -> Rule:
-    """Return a rule that, if it denies or asks, speaks of its files under each of their names."""
+    """Return a rule that, if it denies or asks, covers its files under each of their names."""
     if rule.effect is Effect.ALLOW:
         return rule
-    other_globs = [other for glob in rule.paths for other in reach.find_other_globs(glob)]
+    other_globs = [other_glob for glob in rule.paths for other_glob in reach.find_other_globs(glob)]
     return replace(rule, paths=tuple(dict.fromkeys((*rule.paths, *other_globs))))
 
 
@@ -773,12 +775,12 @@ def _safe_url(parts: Sequence[CallPart], rules: Iterable[Rule]) -> str:
 
 
 def _is_below_out(rule: Rule) -> bool:
-    """Tell whether a rule speaks of nothing but files below `out/` of the workspace."""
+    """Tell whether a rule covers nothing but files below `out/` of the workspace."""
     return all(glob.pattern.startswith(f"{output_files.FOLDER}/") for glob in rule.paths)
 
 
 def _describe_allowed(rule: Rule) -> list[str]:
-    """Return what a rule for http_request, git or script speaks of, in words."""
+    """Return what a rule for http_request, git or script covers, in words."""
     if rule.urls:
         return [f"{'|'.join(sorted(rule.methods))} {url}" for url in sorted(rule.urls)]
     if rule.hosts:

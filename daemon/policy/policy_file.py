@@ -32,7 +32,7 @@ NAMED_ONLY_TOOLS = frozenset({"routine", "config"})
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What a call of a tool acts upon, as far as rules can speak of it."""
+    """What a call of a tool acts upon, as far as rules can tell."""
 
     acts_on: Literal[
         "command", "git", "script", "action", "reading", "writing", "web", "nothing"
@@ -150,12 +150,12 @@ Token: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class RuleTable(Table):
-    """One rule; of all that speak of a call the strictest decides."""
+    """One rule; of all that cover a call the strictest decides."""
 
     tool: Annotated[str, Field(min_length=1)]
     """Which tool, by name or with * (`files__*`)."""
     effect: Literal["allow", "ask", "deny"]
-    """What becomes of a call that it speaks of; ask is denied where nobody can be asked."""
+    """What becomes of a call that it covers; ask is denied where nobody can be asked."""
     argv: Items[Token | Annotated[Items[Token], Field(min_length=1)]] = ()
     """How the command begins, word by word; a list stands for any of its words.
 
@@ -196,9 +196,9 @@ class RuleTable(Table):
     reason: str = ""
     """Why; the model reads it when it is refused."""
     match: Items[str] = ()
-    """Commands or paths that it must speak of; checked whenever this file is loaded."""
+    """Commands or paths that it must cover; checked whenever this file is loaded."""
     not_match: Items[str] = ()
-    """Commands or paths that it must not speak of; checked likewise."""
+    """Commands or paths that it must not cover; checked likewise."""
 
 
 class PolicyLimits(Table):
@@ -211,7 +211,9 @@ class PolicyLimits(Table):
     output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
     """How much of a command's output is kept; the middle of a longer one is cut out."""
     memory_mb: int = Field(default=2048, ge=64)
-    """How much memory one process of a command may use."""
+    """How much memory one process of a command may use; where control groups count it, all
+    programs of a call together.
+    """
     processes: int = Field(default=64, ge=4)
     """How many processes a command may start, about."""
     file_mb: int = Field(default=1024, ge=1)
@@ -305,7 +307,7 @@ class PolicyFile(Table):
     version: Literal[1]
     """Of this language."""
     default: Literal["deny", "ask"] = "deny"
-    """What becomes of a call that no rule speaks of."""
+    """What becomes of a call that no rule covers."""
     autonomy: Autonomy = "full"
     """How much of what the rules allow happens unseen: readonly = nothing that changes anything;
     supervised = what changes something is asked about first; full = all of it. Never more than the
@@ -399,7 +401,7 @@ class Rule:
         )
 
     def is_for(self, tool: str, routine: str) -> bool:
-        """Tell whether the rule speaks of this tool in this routine at all.
+        """Tell whether the rule covers this tool in this routine at all.
 
         `maker/name` is a routine that an agent made: a rule that allows must name both, and a rule
         that forbids one of them forbids the other.
@@ -434,7 +436,7 @@ class Rule:
         )
 
     def covers(self, other_rule: Rule) -> bool:
-        """Tell whether this rule speaks of everything that another rule speaks of.
+        """Tell whether this rule covers everything that another rule covers.
 
         True is always right; False may be wrong.
         """

@@ -47,7 +47,7 @@ class PlannedCommand:
     """Whether the words fit a profile: then the program changes nothing."""
     folder: CallPath | None = None
     """Tool git: the repository; every other command starts in the workspace."""
-    denied: tuple[str, ...] = ()
+    denied_patterns: tuple[str, ...] = ()
     """Program git: patterns of the files in the repository that must not be shown."""
 
 
@@ -207,7 +207,7 @@ def _analyze_git(
         success_codes=read_only_programs()["git"].success_codes,
         reads_only=True,
         folder=repository_path,
-        denied=denied_patterns,
+        denied_patterns=denied_patterns,
     )
     return Request(
         parts=(part,), line=(PlannedPipeline(operator=";", commands=(planned_command,)),)
@@ -384,7 +384,7 @@ def _analyze_command(
         stdin=stdin,
         success_codes=profile.success_codes if profile else (),
         reads_only=mismatch is None and refusal is None,
-        denied=denied_patterns,
+        denied_patterns=denied_patterns,
     )
 
 

@@ -67,7 +67,7 @@ def judge_part(
     default: Effect = Effect.DENY,
     tainted: bool = False,
 ) -> Verdict:
-    """Return the strictest of what the rules say of this part; `default` if none speaks of it."""
+    """Return the strictest of what the rules say of this part; `default` if none covers it."""
     if part.refusal is not None:
         return Verdict(
             effect=Effect.DENY,
@@ -92,7 +92,7 @@ def judge_part(
 
 
 def applies_to(rule: Rule, part: CallPart) -> bool:
-    """Tell whether a rule for this tool speaks of this part of a call.
+    """Tell whether a rule for this tool covers this part of a call.
 
     A rule that allows must cover every path, by its real name; one that asks or denies applies if
     it covers any, under any name.

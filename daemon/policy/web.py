@@ -32,7 +32,7 @@ _MAX_URL_LENGTH = 8000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One request, as far as rules can speak of it."""
+    """One request, as far as rules can tell requests apart."""
 
     method: str
     scheme: str

@@ -120,16 +120,18 @@ def _lay_out_list(items: Sequence[Any]) -> str:
         columns = list(dict.fromkeys(key for item in items for key in item))
         titles = " | ".join(_cell(humanize_key(column)) for column in columns)
         head = f"| {titles} |\n|{' --- |' * len(columns)}"
-        rows = [
-            f"| {' | '.join(_cell(item.get(column, '')) for column in columns)} |" for item in items
-        ]
+        rows = []
+        for item in items:
+            cells = [_format_cell(item.get(column, "")) for column in columns]
+            rows.append(f"| {' | '.join(cells)} |")
         return "\n".join([head, *rows])
     texts = [_inline_text(item) for item in items]
     # `git log` parts its lines by empty ones
     return "\n".join(f"- {text}" for text in texts if text.strip()) or "none"
 
 
-def _cell(item: Any) -> str:
+def _format_cell(item: Any) -> str:
+    """Return a value in one line, without what would end the cell of a table."""
     return " ".join(_inline_text(item).split()).replace("|", "\\|")
 
 

@@ -8,7 +8,8 @@ the arguments. A schema that strict mode cannot express is sent unchanged, witho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from daemon.models import Json
@@ -58,6 +59,7 @@ _UNSUPPORTED = frozenset(
 _NESTED = frozenset(
     ["items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties"]
 )
+_DEFINITIONS = "#/$defs/"  # where a `$ref` finds a definition
 _MAX_DEPTH, _MAX_PROPERTIES = 10, 5000  # OpenAI's limits
 
 
@@ -111,7 +113,8 @@ def make_strict(functions: Sequence[Json]) -> list[Json]:
         try:
             if parameters.get("type") != "object" or "anyOf" in parameters:
                 raise _NotStrictError
-            strict = _convert(parameters, depth=0, count=[0])
+            definitions = parameters.get("$defs") or {}
+            strict = _Converter(definitions).convert(parameters, depth=0)
         except _NotStrictError:
             strict_functions.append(function)
         else:
@@ -119,56 +122,80 @@ def make_strict(functions: Sequence[Json]) -> list[Json]:
     return strict_functions
 
 
-def _convert(schema: Any, *, depth: int, count: list[int]) -> Json:
-    """Return a schema in strict mode. Raises _NotStrictError where strict mode cannot express it.
+class _Converter:
+    """Converts one schema with all that it holds."""
 
-    `count` holds one number, that of the properties so far: it is raised by those of this schema.
-    """
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH or not _UNSUPPORTED.isdisjoint(schema):
-        raise _NotStrictError
-    strict_schema = {key: value for key, value in schema.items() if key in _KEYWORDS}
-    if variants := schema.get("anyOf") or schema.get("oneOf"):
-        strict_schema["anyOf"] = [
-            _convert(variant, depth=depth + 1, count=count) for variant in variants
-        ]
-    if "$defs" in schema:
-        strict_schema["$defs"] = {
-            name: _convert(definition, depth=depth, count=count)
-            for name, definition in schema["$defs"].items()
-        }
-    if "items" in schema:
-        strict_schema["items"] = _convert(schema["items"], depth=depth + 1, count=count)
-    if "default" in schema:
-        strict_schema["description"] = (
-            f"{schema.get('description', '')} Default: {schema['default']!r}.".strip()
+    def __init__(self, definitions: Collection[str]) -> None:
+        """`definitions` are the names in the `$defs` of the schema."""
+        self._definitions = definitions
+        self._property_count = 0
+
+    def convert(self, schema: Any, *, depth: int) -> Json:
+        """Return a schema in strict mode. Raises _NotStrictError where strict mode cannot express
+        it.
+        """
+        if (
+            not isinstance(schema, dict)
+            or depth > _MAX_DEPTH
+            or not _UNSUPPORTED.isdisjoint(schema)
+            or not self._has_target(schema.get("$ref", "#"))
+        ):
+            raise _NotStrictError
+        strict_schema = {key: value for key, value in schema.items() if key in _KEYWORDS}
+        if variants := schema.get("anyOf") or schema.get("oneOf"):
+            strict_schema["anyOf"] = [
+                self.convert(variant, depth=depth + 1) for variant in variants
+            ]
+        if "$defs" in schema:
+            strict_schema["$defs"] = {
+                name: self.convert(definition, depth=depth)
+                for name, definition in schema["$defs"].items()
+            }
+        if "items" in schema:
+            strict_schema["items"] = self.convert(schema["items"], depth=depth + 1)
+        if "default" in schema:
+            default = json.dumps(schema["default"], ensure_ascii=False)
+            strict_schema["description"] = (
+                f"{schema.get('description', '')} Default: {default}.".strip()
+            )
+        if not {"type", "anyOf", "$ref", "enum", "const"} & strict_schema.keys() or (
+            "array" in _types(strict_schema) and "items" not in strict_schema
+        ):
+            raise _NotStrictError  # a schema must restrict the value
+        if "object" in _types(strict_schema):
+            self._close_object(strict_schema, schema, depth)
+        return strict_schema
+
+    def _has_target(self, reference: str) -> bool:
+        """Return whether the strict schema has what a `$ref` refers to: the whole of it, or a
+        definition. Older drafts of JSON Schema keep definitions under another name.
+        """
+        name = reference.removeprefix(_DEFINITIONS).partition("/")[0]
+        return reference == "#" or (
+            reference.startswith(_DEFINITIONS) and name in self._definitions
         )
-    if not {"type", "anyOf", "$ref", "enum", "const"} & strict_schema.keys() or (
-        "array" in _types(strict_schema) and "items" not in strict_schema
-    ):
-        raise _NotStrictError  # a schema must restrict the value
-    if "object" in _types(strict_schema):
-        _close_object(strict_schema, schema, depth, count)
-    return strict_schema
 
-
-def _close_object(strict_schema: Json, schema: Json, depth: int, count: list[int]) -> None:
-    """Require every property of an object, and allow no other."""
-    properties = schema.get("properties")
-    if schema.get("additionalProperties") or (properties is None and depth):
-        raise _NotStrictError  # an object whose keys are not known in advance
-    required_names = set(schema.get("required") or ())
-    count[0] += len(properties or {})
-    if count[0] > _MAX_PROPERTIES:
-        raise _NotStrictError
-    strict_properties = {}
-    for name, subschema in (properties or {}).items():
-        strict_property = _convert(subschema, depth=depth + 1, count=count)
-        strict_properties[name] = (
-            strict_property if name in required_names else _nullable(strict_property)
-        )
-    strict_schema["properties"] = strict_properties
-    strict_schema["required"] = list(strict_properties)
-    strict_schema["additionalProperties"] = False
+    def _close_object(self, strict_schema: Json, schema: Json, depth: int) -> None:
+        """Require every property of an object, and allow no other."""
+        properties = schema.get("properties")
+        if schema.get("additionalProperties") or (properties is None and depth):
+            raise _NotStrictError  # an object whose keys are not known in advance
+        properties = properties or {}
+        required_names = set(schema.get("required") or ())
+        if not required_names <= properties.keys():
+            raise _NotStrictError  # a property that only strict mode would forbid
+        self._property_count += len(properties)
+        if self._property_count > _MAX_PROPERTIES:
+            raise _NotStrictError
+        strict_properties = {}
+        for name, subschema in properties.items():
+            strict_property = self.convert(subschema, depth=depth + 1)
+            strict_properties[name] = (
+                strict_property if name in required_names else _nullable(strict_property)
+            )
+        strict_schema["properties"] = strict_properties
+        strict_schema["required"] = list(strict_properties)
+        strict_schema["additionalProperties"] = False
 
 
 def _nullable(schema: Json) -> Json:
@@ -211,17 +238,19 @@ def remove_filler_nulls(arguments: Json, schema: Json | None) -> Json:
 
 def _remove_nulls(value: Any, schema: Any, defs: Json) -> Any:
     schema = _resolve(schema, defs)
+    variants = [
+        _resolve(variant, defs) for variant in schema.get("anyOf") or schema.get("oneOf") or ()
+    ]
     if isinstance(value, list):
-        return [_remove_nulls(item, schema.get("items"), defs) for item in value]
+        arrays = [variant for variant in variants if "array" in _types(variant)]
+        items = (arrays[0] if arrays else schema).get("items")
+        return [_remove_nulls(item, items, defs) for item in value]
     if not isinstance(value, dict):
         return value
-    variants = schema.get("anyOf") or schema.get("oneOf") or ()
-    matching = [
-        variant
-        for variant in (_resolve(variant, defs) for variant in variants)
-        if value.keys() <= _properties(variant).keys()
+    matching_variants = [
+        variant for variant in variants if value.keys() <= _properties(variant).keys()
     ]
-    schema = matching[0] if matching else schema
+    schema = matching_variants[0] if matching_variants else schema
     properties, required_names = _properties(schema), schema.get("required") or ()
     return {
         key: _remove_nulls(item, properties.get(key), defs)
@@ -247,9 +276,9 @@ def _may_be_null(schema: Any, defs: Json) -> bool:
 def _resolve(schema: Any, defs: Json) -> Json:
     for _ in range(_MAX_DEPTH):
         name = schema.get("$ref", "") if isinstance(schema, dict) else ""
-        if not name.startswith("#/$defs/"):
+        if not name.startswith(_DEFINITIONS):
             break
-        schema = defs.get(name.removeprefix("#/$defs/"))
+        schema = defs.get(name.removeprefix(_DEFINITIONS))
     return schema if isinstance(schema, dict) else {}
 
 

@@ -7,6 +7,7 @@ process takes the run.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -82,6 +83,7 @@ from daemon.tools.reported_items import REPORT_ITEMS
 # Nothing tells us when somebody has made room on a full disk.
 FULL_DISK_RETRY_SECONDS = 30.0
 MAX_PARSED_DEFINITIONS = 256  # kept in memory: those of the routines that run often
+_ABOUT_DAEMON = re.compile(r"(?<![a-z])agent(?:d|ctl)(?![a-z])", re.IGNORECASE)
 log = structlog.get_logger()
 
 
@@ -642,7 +644,9 @@ class RunContext:
             return context
         # Words of strangers are put into a prompt only where they take nothing from the run.
         held_tools = () if is_tainted else self._held_tools(run, routine, offered_tools)
-        recall_context, previous = await self._recall(run, routine, untainted_only=bool(held_tools))
+        recall_context, previous_run = await self._recall(
+            run, routine, untainted_only=bool(held_tools)
+        )
         left_out = LeftOutContext(
             memories=recall_context.left_out_texts,
             tools=held_tools,
@@ -650,25 +654,25 @@ class RunContext:
             or services.settings.policy.is_observed(routine.policy_name, services.clock.now())
             or services.settings.policy.denies_once_tainted(routine.policy_name, held_tools),
         )
-        previous_report = (previous.report or "") if previous else ""
-        report_taint = previous.taint if previous and previous_report else Taint.NONE
+        previous_report = (previous_run.report or "") if previous_run else ""
+        report_taint = previous_run.taint if previous_run and previous_report else Taint.NONE
         if held_tools and report_taint:
             left_out = replace(left_out, previous_report=True)
             previous_report, report_taint = "", Taint.NONE
         other_reports: list[OtherReport] = []
         other_routines = () if run.trigger in (ASK, SUBAGENT) else routine.run.context_from
         for name in other_routines or ():
-            other = await self.journal.runs.get_last(
+            last_run = await self.journal.runs.get_last(
                 name, statuses={Status.SUCCEEDED}, before=run.id
             )
-            text = (other.report or "") if other else ""
-            if other and text and other.taint and held_tools:
+            text = (last_run.report or "") if last_run else ""
+            if last_run and text and last_run.taint and held_tools:
                 left_out = replace(left_out, reports=(*left_out.reports, name))
                 text = ""
-            if other and text:
-                report_taint = max_taint(report_taint, other.taint)
-            ended = (other.ended or other.created) if other else None
-            other_reports.append(OtherReport(routine=name, text=text, at=ended))
+            if last_run and text:
+                report_taint = max_taint(report_taint, last_run.taint)
+            at = (last_run.ended or last_run.created) if last_run else None
+            other_reports.append(OtherReport(routine=name, text=text, at=at))
         policy = ""
         if offered_tools:
             policy = services.settings.policy.summary(
@@ -685,7 +689,7 @@ class RunContext:
             policy=policy,
             identity="\n\n".join(path.read_text("utf-8").strip() for path in identity_paths),
             previous_report=previous_report,
-            previous_at=previous.ended if previous else None,
+            previous_at=previous_run.ended if previous_run else None,
             other_reports=other_reports,
             memory_text=recall_context.excerpt_text,
             approach=recall_context.item_text,
@@ -723,17 +727,17 @@ class RunContext:
         Runs that answer a person and sub-agents have no earlier run. One that ended in this process
         is at hand; else it is read in the transaction in which memory is read.
         """
-        runs, previous = self.journal.runs, None
+        runs, previous_run = self.journal.runs, None
         is_previous_unread = False
         if run.trigger not in (ASK, SUBAGENT):
-            previous = runs.get_cached_success(run.base_routine, before=run.id)
-            is_previous_unread = previous is None
+            previous_run = runs.get_cached_success(run.base_routine, before=run.id)
+            is_previous_unread = previous_run is None
         if routine.run.memory == "none":
             if is_previous_unread:
-                previous = await runs.get_last(
+                previous_run = await runs.get_last(
                     run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
                 )
-            return RecallContext("", "", tainted=False), previous
+            return RecallContext("", "", tainted=False), previous_run
         read_previous = None
         if is_previous_unread:
             read_previous = select_last(run.base_routine, {Status.SUCCEEDED}, run.id)
@@ -742,9 +746,11 @@ class RunContext:
             f"routine:{routine.name}:approach",
             exclude_run=run.id,
             untainted_only=untainted_only,
+            # it names tools and files of which a routine may use but a few
+            without_seeds=run.trigger != ASK and not _ABOUT_DAEMON.search(run.goal),
             read_extra=read_previous,
         )
-        return recall_context, recall_context.extra if is_previous_unread else previous
+        return recall_context, recall_context.extra if is_previous_unread else previous_run
 
     async def archive(
         self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]

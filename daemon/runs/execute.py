@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from daemon.runs.images import AttachedImages
     from daemon.runs.protocols import ExecutionContext, StepLog
 
-# A person who starts a run, and the first run ever, do not wait for something to change.
+# A person who starts a run, and the first run ever, do not wait for something to change; unless the
+# person asks for the gate (`Run.asks_gate`).
 UNGATED_TRIGGERS = frozenset({"manual", "first_run", "once", REHEARSAL})
 
 
@@ -69,7 +70,8 @@ async def execute(
     event loop's time. Raises ApprovalRequired when a person has to answer, DaemonError for faults
     of vendors, tools and the budget.
     """
-    gate = Gate() if run.trigger in UNGATED_TRIGGERS else routine.gate
+    is_gated = run.trigger not in UNGATED_TRIGGERS or run.asks_gate
+    gate = routine.gate if is_gated else Gate()
     if gate.command:
         reason = await check_gate_command(
             gate, call_runner=context.gate_call_runner_for(run, routine), step_log=step_log

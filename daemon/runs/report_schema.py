@@ -188,16 +188,16 @@ def _describe(error: ValidationError) -> str:
     match error.validator:
         case "type":
             kinds = error.validator_value
-            expected = kinds if isinstance(kinds, str) else " or ".join(kinds)
-            problem = f"expected {expected}, found {instance}"
+            expected_type = kinds if isinstance(kinds, str) else " or ".join(kinds)
+            problem = f"expected {expected_type}, found {instance}"
         case "enum":
             choices = ", ".join(
                 json.dumps(value, ensure_ascii=False) for value in error.validator_value
             )
             problem = f"expected one of {_shorten(choices)}, found {instance}"
         case "const":
-            expected = json.dumps(error.validator_value, ensure_ascii=False)
-            problem = f"expected {_shorten(expected)}, found {instance}"
+            expected_value = json.dumps(error.validator_value, ensure_ascii=False)
+            problem = f"expected {_shorten(expected_value)}, found {instance}"
         case _:
             problem = _shorten(error.message)
     return f"{_shorten(error.json_path)}: {problem}"

@@ -48,18 +48,14 @@ def make_script_reply(
             failure = fact.text
         if not fact.ok and fact.name in required_names:
             failures.append(f"{fact.name}: {one_line(failure)}")
-    content = _join(outputs)
+    # each output begins on a line of its own
+    content = "\n".join(output.removesuffix("\n") for output in outputs if output)
     if failures:
         return Reply(content=content, status=Status.FAILED, detail="; ".join(failures))
     if not content.strip():
         return Reply(content="", silent=True, detail="there was no output")
     is_silent = content.strip() == routine.run.silent_token
     return Reply(content=content, silent=is_silent)
-
-
-def _join(outputs: Sequence[str]) -> str:
-    """Return the outputs, each beginning on a line of its own."""
-    return "\n".join(output.removesuffix("\n") for output in outputs if output)
 
 
 async def report_lines(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -62,11 +63,19 @@ class SandboxDetection:
 
     async def _detect(self) -> Sandbox:
         # imported here, as a start does not need it
+        from daemon.sandbox.call_groups import prepare_parent
         from daemon.sandbox.detection import choose_sandbox
 
-        sandbox = self._sandbox = await choose_sandbox("prefer", self._folder, self.user)
+        sandbox = await choose_sandbox("prefer", self._folder, self.user)
+        groups = await asyncio.to_thread(prepare_parent)
+        sandbox = self._sandbox = replace(sandbox, groups=groups)
         if sandbox.confines:
-            log.info("sandbox.chosen", sandbox=sandbox.level, missing=sandbox.missing)
+            log.info(
+                "sandbox.chosen",
+                sandbox=sandbox.level,
+                missing=sandbox.missing,
+                memory_mb_of="call" if groups else "process",
+            )
         else:
             log.warning(
                 "sandbox.missing",

@@ -46,6 +46,7 @@ _LIMITS = ProgramLimits(seconds=10, memory=256 << 20)
 # Seconds; far more than the tests take: their result holds for as long as the daemon lives, and a
 # machine that boots is busy.
 _TIMEOUT = 60.0
+_HELP_TIMEOUT = 10.0  # seconds, for `bwrap --help`
 # The limit on processes counts those of the whole user: while many are started, a program gets none
 # for a moment.
 _RETRY_DELAYS = (0.1, 0.5, 2.0, 5.0)  # seconds
@@ -100,8 +101,15 @@ def _candidates(
         unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
         return
     if bwrap_path := next((path for path in bwrap if os.access(path, os.X_OK)), None):
-        has_sizes = b"--size" in subprocess.run([bwrap_path, "--help"], capture_output=True).stdout
-        yield Sandbox(level="bubblewrap", bwrap=bwrap_path, bwrap_sizes=has_sizes, user=user)
+        try:
+            help_text = subprocess.run(
+                [bwrap_path, "--help"], capture_output=True, timeout=_HELP_TIMEOUT
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired) as error:
+            unusable.append(UnusableSandbox("bubblewrap", f"could not be tried: {error}"))
+        else:
+            has_sizes = b"--size" in help_text
+            yield Sandbox(level="bubblewrap", bwrap=bwrap_path, bwrap_sizes=has_sizes, user=user)
     else:
         unusable.append(UnusableSandbox("bubblewrap", "is not installed", is_installed=False))
     version = syscalls.landlock_version()
@@ -186,7 +194,7 @@ async def run_escape_tests(sandbox: Sandbox, folder: Path) -> tuple[EscapeTest, 
         finally:
             os.close(write_end)
         lines = result.output.text().splitlines()
-        breakouts = dict(line.split("\t") for line in lines if "\t" in line) | dict(
+        breakouts = dict(line.split("\t", 1) for line in lines if "\t" in line) | dict(
             trial.find_breakouts()
         )
         # the script prints these last, once all tests and the attempt to survive have been made

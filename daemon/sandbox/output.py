@@ -64,8 +64,12 @@ def _decode_end(tail: bytes) -> str:
     return decode_readable(tail[start:])
 
 
-# CSI (colours, cursor), OSC (titles, links) and the two-character sequences of ECMA-48.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+# CSI (colours, cursor); OSC (titles, links), DCS, SOS, PM and APC with the text within; and the
+# two-character sequences of ECMA-48. An OSC or the like without its end on the same line loses its
+# first two characters only: all output behind it would be gone.
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])"
+)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 

@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from daemon.models import Json
 from daemon.sandbox import supervisor
+from daemon.sandbox.call_groups import CallGroup
 from daemon.sandbox.output import BoundedOutput
 from daemon.sandbox.repositories import Repositories
 
@@ -71,6 +72,8 @@ class CommandResult:
     """Ids of processes that could not be killed, as they hang in the kernel."""
     renamed_repositories: tuple[str, ...] = ()
     """Paths of repositories of git that the programs made, and that were renamed."""
+    reached_memory_limit: bool = False
+    """Whether the kernel killed programs because the line reached its limit on memory."""
 
 
 async def run(
@@ -100,7 +103,9 @@ async def run(
         for fd in (command.stdin, command.stderr)
         if fd is not None
     ]
+    group = _create_group(pipelines)
     plan = {
+        "group": str(group.folder) if group else "",
         "environment": dict(environment),
         "files": files,
         "pipelines": [
@@ -108,7 +113,14 @@ async def run(
             for operator, commands in pipelines
         ],
     }
-    line = _LineProcess(folder, plan, files, BoundedOutput(output_bytes), max_output_bytes)
+    try:
+        line = _LineProcess(
+            folder, plan, files, BoundedOutput(output_bytes), max_output_bytes, group
+        )
+    except BaseException:
+        if group:
+            group.end()
+        raise
     cause: StopCause = ""
     try:
         async with asyncio.timeout(seconds):
@@ -119,6 +131,24 @@ async def run(
     finally:
         await _run_uncancelled(line.stop(repositories))
     return line.result(cause)
+
+
+def _create_group(
+    pipelines: Sequence[tuple[str, Sequence[PreparedProgram]]],
+) -> CallGroup | None:
+    """Create a control group for all programs of a line; None where their cells name none."""
+    shares = [
+        command.cell["group"]
+        for _, commands in pipelines
+        for command in commands
+        if "group" in command.cell
+    ]
+    if not shares:
+        return None
+    parent, memory, _ = shares[0]  # the limits of a line are those of one routine
+    return CallGroup.create(
+        Path(parent), memory=memory, processes=sum(processes for _, _, processes in shares)
+    )
 
 
 async def _run_uncancelled(work: Coroutine[None, None, None]) -> None:
@@ -151,6 +181,14 @@ def _make_plan(command: PreparedProgram) -> Json:
     }
 
 
+def _open_pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Return the reading and the writing end of a new pipe; these close each of them."""
+    read_end, write_end = os.pipe()
+    reader.callback(os.close, read_end)
+    writer.callback(os.close, write_end)
+    return read_end, write_end
+
+
 class _LineProcess:
     """One supervisor, and the three pipes to it: control, output and report."""
 
@@ -161,8 +199,9 @@ class _LineProcess:
         files: Sequence[int],
         output: BoundedOutput,
         max_output_bytes: int,
+        group: CallGroup | None,
     ) -> None:
-        self.output, self._max_output_bytes = output, max_output_bytes
+        self.output, self._max_output_bytes, self._group = output, max_output_bytes, group
         self.end_or_limit = asyncio.Event()
         """Set once the supervisor has ended, or the line has put out too much."""
         self.exceeds_output_limit = False
@@ -170,11 +209,12 @@ class _LineProcess:
         self._supervisor_end = asyncio.Event()
         self._report = b""
         self._renamed_repositories: list[str] = []
+        self._reached_memory_limit = False
         data = marshal.dumps(plan)
-        control_read, self._control = os.pipe()
-        self._output_read, output_write = os.pipe()
-        self._report_read, report_write = os.pipe()
-        try:
+        with ExitStack() as supervisor_ends, ExitStack() as own_ends:
+            control_read, self._control = _open_pipe(supervisor_ends, own_ends)
+            self._output_read, output_write = _open_pipe(own_ends, supervisor_ends)
+            self._report_read, report_write = _open_pipe(own_ends, supervisor_ends)
             self._process = subprocess.Popen(  # returns once the program has been loaded: 1 ms
                 [sys.executable, "-I", "-S", supervisor.__file__],
                 stdin=control_read,
@@ -185,13 +225,7 @@ class _LineProcess:
                 env={},
                 start_new_session=True,
             )
-        except BaseException:
-            for fd in (self._control, self._output_read, self._report_read):
-                os.close(fd)
-            raise
-        finally:
-            for fd in (control_read, output_write, report_write):
-                os.close(fd)
+            own_ends.pop_all()  # `stop` closes them
         for fd, reader in (
             (self._output_read, self._read_output),
             (self._report_read, self._read_report),
@@ -253,6 +287,8 @@ class _LineProcess:
         # it was killed, maybe by what it ran; what is left has lost its parent, not its session
         if not self._report:
             await asyncio.to_thread(supervisor.kill_session, self._process.pid)
+        if self._group:
+            self._reached_memory_limit = await asyncio.to_thread(self._group.end)
         self._drain()
         for fd in (self._output_read, self._report_read):
             self._loop.remove_reader(fd)
@@ -281,4 +317,5 @@ class _LineProcess:
             stop_cause=cause,
             unkilled_pids=tuple(report.get("unkilled_pids", ())),
             renamed_repositories=tuple(self._renamed_repositories),
+            reached_memory_limit=self._reached_memory_limit,
         )

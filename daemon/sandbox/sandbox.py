@@ -16,6 +16,7 @@ import resource
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from daemon.models import Json
 from daemon.sandbox import confine, syscall_filter
@@ -32,6 +33,8 @@ from daemon.system import syscalls
 _MAX_OPEN_FILES = 1024
 # Address space of a program, as a multiple of its memory: programs reserve far more than they use.
 _ADDRESS_SPACE_FACTOR = 8
+# What bubblewrap starts for each program: it counts among the processes of a call.
+_PROCESSES_OF_BUBBLEWRAP = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +82,8 @@ class Sandbox:
     bwrap: str = "/usr/bin/bwrap"
     bwrap_sizes: bool = True
     """Whether it can bound folders in memory, as it does from version 0.7 on."""
+    groups: Path | None = None
+    """The control group in which each call gets one (call_groups.py); None if there are none."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -97,6 +102,9 @@ class Sandbox:
         cell: Json = {"limits": list(_limits(bounds.limits)), "processes": bounds.limits.processes}
         if self.user:
             cell["user"] = (self.user.uid, self.user.gid)
+        if self.groups:
+            processes = bounds.limits.processes + _PROCESSES_OF_BUBBLEWRAP
+            cell["group"] = (str(self.groups), bounds.limits.memory, processes)
         if not self.confines:
             return cell
         if bounds.host:

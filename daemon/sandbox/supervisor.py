@@ -58,6 +58,7 @@ class Line:
     def __init__(self, plan: dict, control: int, output: int) -> None:
         self._pipelines: list = plan["pipelines"]
         self._environment: dict[str, str] = plan["environment"]
+        self._group: str = plan["group"]
         self._control, self._output = control, output
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._codes: dict[int, int] = {}
@@ -109,7 +110,7 @@ class Line:
             return 0, code
         environment = {**self._environment, **command["environment"]}
         try:
-            return start(command, environment, (stdin, stdout, stderr)), 0
+            return start(command, environment, (stdin, stdout, stderr), self._group), 0
         except OSError as error:
             os.write(stderr, f"{command['argv'][0]}: {error.strerror}\n".encode())
             return 0, _NOT_RUNNABLE
@@ -133,13 +134,15 @@ class Line:
 # --- starting a command in its cell
 
 
-def start(command: dict, environment: dict[str, str], streams: tuple[int, ...]) -> int:
+def start(command: dict, environment: dict[str, str], streams: tuple[int, ...], group: str) -> int:
     """Start a command and return its pid. Raises OSError if it cannot be confined or started."""
     error_read, error_write = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if not pid:
         try:
+            if group:
+                _write_if_allowed(f"{group}/cgroup.procs", "0")
             _enter(command, environment, streams, parent)
         except OSError as error:
             os.write(error_write, (error.errno or 1).to_bytes(4, "big"))
@@ -162,9 +165,10 @@ def _enter(
     """Become the command: its streams, its limits, its user, its cell; in the child."""
     cell: dict = command["cell"]
     os.setpgid(0, 0)
-    os.nice(_NICENESS)
+    _lower_priority()
     if LINUX:
-        _be_killed_first()
+        # when memory runs out, before the daemon and the rest of the machine
+        _write_if_allowed("/proc/self/oom_score_adj", "1000")
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     for signal_number in _IGNORED_BY_PYTHON:
@@ -210,13 +214,20 @@ def _bubblewrap_command(command: dict, cell: dict) -> tuple[str, list[str]]:
     return cell["wrap"][0], [*words, command["path"], *command["argv"][1:]]
 
 
-def _be_killed_first() -> None:
-    """Let the kernel kill us before the daemon and the rest of the machine when memory runs out."""
+def _lower_priority() -> None:
     try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
+        os.nice(_NICENESS)
     except OSError:
-        return  # no /proc, or one that may not be written
+        return  # a filter of system calls keeps all priorities as they are, as in our units
+
+
+def _write_if_allowed(path: str, text: str) -> None:
+    """Write a file of the kernel."""
+    try:
+        with open(path, "w") as file:
+            file.write(text)
+    except OSError:
+        return  # it is not there, or may not be written
 
 
 def _count_tasks() -> int:

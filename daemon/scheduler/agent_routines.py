@@ -242,7 +242,7 @@ class AgentRoutines:
         policy, routines = self.settings.policy, self._routines_made_by(maker.name)
         if section := policy.find_rule_for_one_only(name, maker.name):
             raise ToolFailed(
-                f"the policy speaks of routines of that name ({section}); take another one"
+                f"the policy has rules for routines of that name ({section}); take another one"
             )
         limit = policy.limits_for(maker.name).routines
         if len(routines) >= limit:

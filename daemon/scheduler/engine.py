@@ -175,7 +175,7 @@ class RoutineEngine:
                 await self._close_incidents_of_removed(
                     await self._journal.incidents.get_open_subjects()
                 )
-            await self._set_routines(dict(contents.routines), changed=contents.routines)
+            await self._set_routines(dict(contents.routines), changed_names=contents.routines)
             await self._schedule_next_starts(ledger.schedules)
             await ledger.process_due(ledger.schedules)
             await self._triggers.start_on_start()
@@ -206,7 +206,7 @@ class RoutineEngine:
             )
             names = list(new_routines) if zone_changes else [*changes.added, *changes.changed]
             ledger.zone, self._faults = zone or ledger.zone, faults
-            await self._set_routines(new_routines, changed=names)
+            await self._set_routines(new_routines, changed_names=names)
             await self._schedule_next_starts([*names, *changes.removed])
             await self._triggers.start_first_runs([*changes.added, *changes.changed])
             await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
@@ -222,11 +222,13 @@ class RoutineEngine:
         return changes
 
     async def _set_routines(
-        self, routines: Mapping[str, Routine], *, changed: Collection[str]
+        self, routines: Mapping[str, Routine], *, changed_names: Collection[str]
     ) -> None:
-        names = [*changed, *(self._ledger.routines.keys() - routines.keys())]
+        names = [*changed_names, *(self._ledger.routines.keys() - routines.keys())]
         try:
-            await self._ledger.set_routines(routines, changed=changed, unreadable=self._faults)
+            await self._ledger.set_routines(
+                routines, changed_names=changed_names, unreadable=self._faults
+            )
         finally:  # it may have taken the routines before it failed
             self._triggers.read_routines(names)
             self._pacing.read_routines(names)
@@ -282,13 +284,13 @@ class RoutineEngine:
         """Wake the scheduler where a routine that is due is not started: the scheduler loses its
         timer if it fails in its turn of the event loop, and nothing would start any more.
         """
-        due = self._job_store.get_next_run_time()
-        if due is None or due > self._clock.now():
+        next_start = self._job_store.get_next_run_time()
+        if next_start is None or next_start > self._clock.now():
             self._overdue_start = None
-        elif due != self._overdue_start:  # it may have become due just now
-            self._overdue_start = due
+        elif next_start != self._overdue_start:  # it may have become due just now
+            self._overdue_start = next_start
         elif self._scheduler and self._scheduler.running:
-            log.error("engine.late", due=due.isoformat(), why="the scheduler is woken")
+            log.error("engine.late", due=next_start.isoformat(), why="the scheduler is woken")
             self._scheduler.wakeup()
 
     # --- what API and app ask
@@ -312,6 +314,12 @@ class RoutineEngine:
     def faults(self) -> Mapping[str, ConfigError]:
         """What is wrong with routine files that cannot be used, by name."""
         return self._faults
+
+    def describe_faults(self, name: str) -> str:
+        """Return in a line why the file of a routine cannot be used; KeyError if it can."""
+        first_fault, *more_faults = self._faults[name].faults
+        more = f"; and {len(more_faults)} more: agentctl show {name}" if more_faults else ""
+        return f"{name} cannot be used: {first_fault}{more}"
 
     @property
     def states(self) -> Mapping[str, RoutineState]:
@@ -477,8 +485,8 @@ class RoutineEngine:
     def _require_routine(self, name: str) -> None:
         if name in self.routines:
             return
-        if error := self._faults.get(name):
-            raise Refused(f"{name} cannot be used: {error.faults[0]}")
+        if name in self._faults:
+            raise Refused(self.describe_faults(name))
         raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
 
     # --- jobs

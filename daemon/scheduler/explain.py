@@ -394,7 +394,7 @@ def _from_schedule(query: SlotQuery, slot: datetime) -> SlotExplanation:
     return explanation(
         "undecided",
         "the ledger",
-        f"is due since {query.at(slot)}, and its slot is just being settled",
+        f"is due since {query.at(slot)}, and its start is being decided right now",
     )
 
 

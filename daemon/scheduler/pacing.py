@@ -40,9 +40,9 @@ class PacedStart:
 
     event: str
     """Unique for what it follows on: the run before it, or the baseline."""
-    due: datetime
+    due_at: datetime
     wait: timedelta
-    """From the end of the run before it, or from the baseline, until `due`."""
+    """From the end of the run before it, or from the baseline, until `due_at`."""
 
 
 class Pacing:
@@ -109,8 +109,8 @@ class Pacing:
         if start is None:  # the end of the run that is under way will tell
             ledger.paced_starts.pop(name, None)
             return
-        if start.due > now:
-            self._put_off(name, start.due)
+        if start.due_at > now:
+            self._put_off(name, start.due_at)
             return
         _, entry = self._paces[name]
         if skip_reason := await ledger.skip_reason_now(name, [entry]):
@@ -130,7 +130,7 @@ class Pacing:
         claim = ledger.make_claim(
             name,
             "pace",
-            start.due,
+            start.due_at,
             event=start.event,
             max_other_runs=max_other_runs(ledger.routines[name]),
         )
@@ -163,16 +163,16 @@ class Pacing:
                 return None  # another machine has started it just now
             # What it had started is not kept any more, and a routine must not stop for that.
             event = f"{event} {now:%Y-%m-%d}"
-        due, latest = since + wait, self._latest_starts.get(name)
+        due_at, latest = since + wait, self._latest_starts.get(name)
         if latest and latest.event == event and latest.wait == wait:
             # Computed anew at each check, the limits below would put the start off again and again:
             # what they gave before stays.
-            due = min(due, latest.due) if due > now else latest.due
-        elif due < self._ledger.up_since and not _may_catch_up(entry, due, now):
-            due = self._ledger.up_since + longest
+            due_at = min(due_at, latest.due_at) if due_at > now else latest.due_at
+        elif due_at < self._ledger.up_since and not _may_catch_up(entry, due_at, now):
+            due_at = self._ledger.up_since + longest
         # A run that ended while the clock was ahead has its end in the future.
-        due = min(due, now + longest)
-        self._latest_starts[name] = PacedStart(event=event, due=due, wait=wait)
+        due_at = min(due_at, now + longest)
+        self._latest_starts[name] = PacedStart(event=event, due_at=due_at, wait=wait)
         return self._latest_starts[name]
 
     async def _wait_after(self, run: Run, pace: Pace) -> timedelta:
@@ -195,21 +195,21 @@ def wait_after(run: Run, steps: Sequence[Step], pace: Pace) -> timedelta:
     successful_calls = {
         step.call_id for step in steps if step.kind is StepKind.RESULT and step.body["ok"]
     }
-    ended_by: Step | None = None
+    last_finish: Step | None = None
     for step in steps:
         is_finish = step.kind is StepKind.CALL and step.body.get("tool") == FINISH
         if not is_finish or not step.iteration or step.call_id not in successful_calls:
             continue
         # the first one of an answer ends the conversation; a repair of the report begins another
-        if ended_by is None or step.iteration > ended_by.iteration:
-            ended_by = step
-    text = ended_by.body.get("arguments", {}).get("next") if ended_by else None
+        if last_finish is None or step.iteration > last_finish.iteration:
+            last_finish = step
+    text = last_finish.body.get("arguments", {}).get("next") if last_finish else None
     wait = read_wait(str(text)) if text else None
     return longest if wait is None else min(max(wait, shortest), longest)
 
 
-def _may_catch_up(entry: ScheduleEntry, due: datetime, now: datetime) -> bool:
+def _may_catch_up(entry: ScheduleEntry, due_at: datetime, now: datetime) -> bool:
     """Tell whether a start that came while the daemon was down is made up for, by `catch_up`."""
     if isinstance(entry.catch_up, timedelta):
-        return now - due <= entry.catch_up
+        return now - due_at <= entry.catch_up
     return entry.catch_up == "once"

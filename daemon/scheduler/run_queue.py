@@ -57,7 +57,7 @@ class ConcurrencyGroup:
 class _WaitingRun(NamedTuple):
     """A run that waits for its turn; in a heap, the one that was due first comes first."""
 
-    due: datetime
+    due_at: datetime
     run_id: str
     group: ConcurrencyGroup
 
@@ -175,7 +175,7 @@ class LocalRunQueue:
             for index, run in enumerate(sorted(waiting_runs)):
                 # First the next run of each routine, then their second ones, and so on.
                 round_number = index + is_occupied
-                waits_since = self._waits_since(run.due, routine)
+                waits_since = self._waits_since(run.due_at, routine)
                 entries.append((round_number, waits_since, run.run_id, run.group.uses_model))
         counts, positions = Counter[bool](), {}
         for _, _, run_id, uses_model in sorted(entries):
@@ -247,16 +247,16 @@ class LocalRunQueue:
         """
         if routine not in self._occupied_routines and (waiting_runs := self._waiting.get(routine)):
             first_run = waiting_runs[0]
-            waits_since = self._waits_since(first_run.due, routine)
+            waits_since = self._waits_since(first_run.due_at, routine)
             candidates = self._candidates.setdefault(first_run.group.name, [])
             heapq.heappush(candidates, _Candidate(waits_since, first_run.run_id, routine))
 
-    def _waits_since(self, due: datetime, routine: str) -> datetime:
-        """Return since when a routine waits for its turn, with a run that was due at `due`: since
-        then, or since its last start if that was later.
+    def _waits_since(self, due_at: datetime, routine: str) -> datetime:
+        """Return since when a routine waits for its turn, with a run that was due at `due_at`:
+        since then, or since its last start if that was later.
         """
         # At most now: slots and starts of a clock that was ahead would let all others pass.
-        return min(max(due, self._last_started.get(routine, NEVER)), self._clock.now())
+        return min(max(due_at, self._last_started.get(routine, NEVER)), self._clock.now())
 
     def _start_runs(self) -> None:
         """Start waiting runs until no capacity is left."""

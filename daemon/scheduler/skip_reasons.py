@@ -110,7 +110,7 @@ class GateChecks:
             for moment in random_moments(schedule, routine.name, number, now)
             if moment <= now
         ]
-        # Only the last moment is open: after hours of downtime the routine speaks once, not once
+        # Only the last moment is open: after hours of downtime the routine starts once, not once
         # for each moment that it missed.
         if not past_moments or past_moments[-1] <= state.baseline:
             return False

@@ -440,7 +440,7 @@ class SlotLedger:
 
     async def _skip_reason(self, name: str, now: datetime) -> SkipReason | None:
         """Return why a slot that the schedule would start must be skipped; None if nothing that is
-        known without a tool or a model speaks against it.
+        known without a tool or a model keeps it from starting.
         """
         routine = self.routines[name]
         if name in self.unrehearsed_routines:
@@ -483,13 +483,17 @@ class SlotLedger:
     # --- routines, baselines and floors
 
     async def set_routines(
-        self, routines: Mapping[str, Routine], *, changed: Iterable[str], unreadable: Iterable[str]
+        self,
+        routines: Mapping[str, Routine],
+        *,
+        changed_names: Iterable[str],
+        unreadable: Iterable[str],
     ) -> None:
-        """Replace the routines; `changed` names those that are new or changed.
+        """Replace the routines; `changed_names` are those that are new or changed.
 
         `unreadable` names those whose files have faults: their states are kept.
         """
-        changed_routines = {name: routines[name] for name in changed}
+        changed_routines = {name: routines[name] for name in changed_names}
         # In a thread: it takes half a second for 10,000 routines.
         schedule_keys, schedules, definitions = await asyncio.to_thread(
             self._derive, changed_routines

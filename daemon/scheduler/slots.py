@@ -116,8 +116,8 @@ def remaining_slots(
     first, last = recorded_slots.first, recorded_slots.last
     before = first - MICROSECOND
     if schedule and slots_between(schedule, before, last + MICROSECOND) == recorded_slots:
-        due = schedule.due(now)
-        until = due if due and due > baseline else now + MICROSECOND
+        due_slot = schedule.due(now)
+        until = due_slot if due_slot and due_slot > baseline else now + MICROSECOND
         return slots_between(schedule, before, until)
     # These were slots of an earlier schedule, of which only their number and range is known: count
     # as if they had been evenly spread.
@@ -146,7 +146,7 @@ def late_start_delay(index: int) -> timedelta:
 def random_moments(
     schedule: Schedule, name: str, number: int, at: datetime
 ) -> tuple[datetime, ...]:
-    """Return the slots at which a routine with `moments = number` may speak in the active hours
+    """Return the slots at which a routine with `moments = number` may start in the active hours
     around `at`, in order.
 
     The active hours are cut into `number` equal parts, and one slot is drawn from each; a part
@@ -187,24 +187,33 @@ def next_random_moment(
 
 
 def split_missed(
-    schedule: Schedule, missed: SkippedSlots, refused: tuple[datetime, datetime]
+    schedule: Schedule, missed_slots: SkippedSlots, refused_range: tuple[datetime, datetime]
 ) -> list[SkippedSlots]:
     """Return missed slots in order of time, those for which the disk was too full with that reason.
 
-    `refused` are the first and the last slot of the routine that a full disk refused to write.
+    `refused_range` are the first and the last slot of the routine that a full disk refused to
+    write.
     """
-    first, last = refused
+    first, last = refused_range
     parts = (
-        (missed.reason, missed.first - MICROSECOND, min(first, missed.last + MICROSECOND)),
+        (
+            missed_slots.reason,
+            missed_slots.first - MICROSECOND,
+            min(first, missed_slots.last + MICROSECOND),
+        ),
         (
             Reason.DISK_FULL,
-            max(first, missed.first) - MICROSECOND,
-            min(last, missed.last) + MICROSECOND,
+            max(first, missed_slots.first) - MICROSECOND,
+            min(last, missed_slots.last) + MICROSECOND,
         ),
-        (missed.reason, max(last, missed.first - MICROSECOND), missed.last + MICROSECOND),
+        (
+            missed_slots.reason,
+            max(last, missed_slots.first - MICROSECOND),
+            missed_slots.last + MICROSECOND,
+        ),
     )
     return [
-        replace(missed, first=slots.first, last=slots.last, reason=reason)
+        replace(missed_slots, first=slots.first, last=slots.last, reason=reason)
         for reason, after, before in parts
         if (slots := slots_between(schedule, after, before))
     ]

@@ -25,8 +25,8 @@ import structlog
 from daemon.definitions.routines.routine import Trigger
 from daemon.definitions.schedule import SKIP_RULE, ScheduleEntry
 from daemon.errors import NotFound, Refused, RunUnderWay
-from daemon.models import FAILURES, Json, Reason, Run, Status
-from daemon.scheduler.skip_reasons import OPERATOR_SEEN
+from daemon.models import FAILURES, GATED_EVENT, Json, Reason, Run, Status
+from daemon.scheduler.skip_reasons import OPERATOR_SEEN, GateChecks
 from daemon.scheduler.slot_ledger import SlotLedger, max_other_runs
 from daemon.store.journal import Journal
 from daemon.store.rows import clean
@@ -176,8 +176,8 @@ class EventTriggers:
         run.
 
         `run_input` is what `input_by_hand` returns. Raises Refused while a run of the routine is
-        under way, unless its `overlap` allows for that, and where a cap is used up. Takes the
-        ledger's lock itself.
+        under way, unless its `overlap` allows for that, where a cap is used up, and where `event`
+        asks for a gate that is closed before there is a run. Takes the ledger's lock itself.
         """
         routine = self._ledger.routines[name]
         if routine.run.rehearse_first and await self._ledger.check_rehearsal(name):
@@ -190,6 +190,12 @@ class EventTriggers:
                 return earlier_run
             raise Refused(
                 f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent"
+            )
+        if event.startswith(GATED_EVENT) and (key := await self._find_closed_gate(name)):
+            if earlier_run := await self._journal.slots.get_run_of_event(name, event):
+                return earlier_run
+            raise Refused(
+                f"the gate of {name} is closed: {key}; without --gate it runs all the same"
             )
         other_runs, now = max_other_runs(routine), self._clock.now()
         # Only a start that cancels other runs has to know them; all others share the lock.
@@ -217,6 +223,22 @@ class EventTriggers:
             await self._ledger.submit_again(name)
             raise RunUnderWay(name, active_runs[0].id, active_runs[0].status.value)
         raise Refused(f"a run of {name} has ended at this very moment; ask again")
+
+    async def _find_closed_gate(self, name: str) -> str | None:
+        """Return the key that keeps the gate of a routine closed for a person who asks for it now;
+        None if none does that is looked at before there is a run.
+
+        `idle` does not count: whoever asks has just done something.
+        """
+        ledger = self._ledger
+        routine = ledger.routines[name]
+        gate = routine.gate.model_copy(update={"idle": None})
+        return await GateChecks(self._journal).find_closed_key(
+            routine.model_copy(update={"gate": gate}),
+            ledger.schedule(routine),
+            ledger.states[name],
+            self._clock.now(),
+        )
 
     async def start_on_start(self) -> None:
         """Start what runs when the daemon starts, unless it did so less than an hour ago."""

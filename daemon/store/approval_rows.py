@@ -150,10 +150,10 @@ def close_requests(
         f" WHERE status = 'waiting' AND id IN ({marks})",
         runs,
     )
-    queued = runs_in(
+    queued_runs = runs_in(
         connection, f"WHERE status = 'queued' AND id IN ({marks}) ORDER BY id", tuple(runs)
     )
-    return approvals, queued
+    return approvals, queued_runs
 
 
 def _add_audit_entry(

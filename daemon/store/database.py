@@ -559,9 +559,9 @@ class _ReaderThread:
         self, method: Callable[[Connection, Any], Any], work: Any, future: asyncio.Future[Any]
     ) -> None:
         self._submitted_count += 1
-        read = (method, work, future)
-        self.queued.append(read)
-        self.reads.put(read)
+        submitted_read = (method, work, future)
+        self.queued.append(submitted_read)
+        self.reads.put(submitted_read)
 
     def stop(self) -> None:
         """Have the thread end once it has answered what was submitted."""

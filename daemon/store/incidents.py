@@ -259,6 +259,17 @@ class IncidentRepository(Repository):
         )
 
 
+def replace_detail(connection: Connection, id_: int, detail: str) -> None:
+    """Replace the detail of an incident, as texts in it are erased. If its signature was made of
+    the detail, it is replaced, too, so that the next failure is a new incident.
+    """
+    connection.execute(
+        "UPDATE incident SET detail = ?, signature = CASE WHEN signature = ? THEN signature"
+        " ELSE 'forgotten ' || id END WHERE id = ?",
+        (detail, signature_of(_WAITING_CAUSE), id_),
+    )
+
+
 def _open_subjects(connection: Connection) -> set[str]:
     rows = connection.execute("SELECT subject FROM incident WHERE closed IS NULL")
     return {subject for (subject,) in rows}
@@ -269,6 +280,10 @@ def _open_subjects(connection: Connection) -> set[str]:
 WAITING = "approval.asked"
 REMINDER = "approval.reminder"
 EXPIRED = "approval.expired"
+# What the errors of all incidents of runs that wait have in common.
+_WAITING_CAUSE = "waits for a person"
+# The kind of the notice that an incident is over.
+RECOVERED = "incident.recovered"
 
 
 def waiting_subject(routine: str) -> str:
@@ -292,7 +307,7 @@ def open_waiting_incident(
     """
     subject = waiting_subject(run.routine)
     incident, _ = _count_failure(
-        connection, subject, detail, run, now, settings, cause="waits for a person"
+        connection, subject, detail, run, now, settings, cause=_WAITING_CAUSE
     )
     connection.execute(
         "UPDATE incident SET told = ? WHERE id = ?", (to_microseconds(now), incident.id)
@@ -558,7 +573,7 @@ def close_incidents(
     enqueue_notice(
         connection,
         targets,
-        "incident.recovered",
+        RECOVERED,
         title,
         text,
         now,

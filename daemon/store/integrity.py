@@ -113,10 +113,10 @@ def renew_indexes_offline(path: Path, faults: Sequence[str]) -> tuple[list[str],
     `faults` are those of a deep check. Returns the names of the indexes, and the faults that are
     left.
     """
-    renewed: list[str] = []
+    renewed_indexes: list[str] = []
     faults = list(faults)
     # one check names a limited number of faults, so that the next one may name other indexes
-    while names := [name for name in indexes_to_renew(faults) if name not in renewed]:
+    while names := [name for name in indexes_to_renew(faults) if name not in renewed_indexes]:
         address = f"{path.absolute().as_uri()}?mode=rw"  # migrates nothing, as open_writer does
         try:
             with closing(
@@ -131,7 +131,7 @@ def renew_indexes_offline(path: Path, faults: Sequence[str]) -> tuple[list[str],
                 for name in names:
                     renew_index(connection, name)
         except sqlite3.Error as error:
-            return renewed, [*faults, f"REINDEX: {error}"]
-        renewed += names
+            return renewed_indexes, [*faults, f"REINDEX: {error}"]
+        renewed_indexes += names
         faults = find_faults(path, deep=True)
-    return renewed, faults
+    return renewed_indexes, faults

@@ -146,6 +146,20 @@ def _lock(descriptor: int) -> None:
             return
 
 
+def find_holder(folder: Path) -> int | None:
+    """Return the id of the daemon that uses a state folder, as it wrote it there; None if none is
+    known.
+    """
+    try:
+        descriptor = os.open(folder / "agentd.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _read_holder(descriptor: int) -> int | None:
     """Return the id of the process that wrote it into the lock's file; None if there is none."""
     text = os.pread(descriptor, 32, 0).strip()

@@ -92,14 +92,14 @@ class JournalMaintenance:
             ]
 
         faults = await look()
-        renewed: set[str] = set()
+        renewed_indexes: set[str] = set()
         try:
             # one look names a limited number of faults, so that the next may name other indexes
-            while names := set(indexes_to_renew(faults)) - renewed:
+            while names := set(indexes_to_renew(faults)) - renewed_indexes:
                 for name in sorted(names):
                     await self._database.write(partial(renew_index, name=name), durable=True)
                     log.warning("database.index_renewed", index=name, why=faults[0])
-                renewed |= names
+                renewed_indexes |= names
                 faults = await look()
         except (StoreDamaged, sqlite3.Error) as error:  # the rows are damaged, too
             faults.append(str(error))

@@ -123,6 +123,22 @@ class OutboxRepository(Repository):
         changes, now = "status = 'pending', attempts = 0, next_at = ?, waits_since = ?", self._now()
         return await self._update(id_, changes, (now, now), refused_statuses=("delivered",))
 
+    async def retry_now(self, targets: Collection[str]) -> int:
+        """Make the pending deliveries to these targets due, which wait for their next attempt;
+        return how many there are.
+        """
+        now = self._now()
+
+        def work(connection: Connection) -> int:
+            cursor = connection.execute(
+                "UPDATE outbox SET next_at = ?, waits_since = ? WHERE status = 'pending'"  # noqa: S608  our own words
+                f" AND next_at > ? AND target IN ({placeholders(targets)})",
+                (now, now, now, *targets),
+            )
+            return int(cursor.rowcount)
+
+        return await self._db.write(work)
+
     async def drop(self, id_: int) -> Delivery:
         """Suppress a delivery for good.
 
@@ -231,9 +247,9 @@ def enqueue(
     for target, options, status, reason in decide_deliveries(
         connection, run, deliveries, zone, incident_settings
     ):
-        due = now if status is DeliveryStatus.PENDING else None
+        next_at = now if status is DeliveryStatus.PENDING else None
         text = json.dumps(options, separators=(",", ":"))
-        rows.append((run.id, target, text, zone, status, now, due, due, reason, REPORT))
+        rows.append((run.id, target, text, zone, status, now, next_at, next_at, reason, REPORT))
     connection.executemany(
         "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since,"
         " error, kind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -139,21 +139,21 @@ RUN_COLUMN_NAMES = (
 RUN_COLUMNS = ", ".join(f'"{name}"' for name in RUN_COLUMN_NAMES)
 
 
-def read_intact_rows(read: Callable[[Row], T], rows: Iterable[Row], what: str) -> list[T]:
+def read_intact_rows(read: Callable[[Row], T], rows: Iterable[Row], noun: str) -> list[T]:
     """Return what `read` makes of each row, without the rows that are damaged: a list must not fail
-    for one of them. The log names each, by its first column.
+    for one of them. The log names each, by the noun for the rows and its first column.
     """
     results = []
     for row in rows:
         try:
             results.append(read(row))
         except StoreDamaged as error:
-            text, name = str(error), f"{what} {row[0]}"
-            log.error("database.row_damaged", row=name, detail=text, counted=what)  # noqa: TRY400
+            text, name = str(error), f"{noun} {row[0]}"
+            log.error("database.row_damaged", row=name, detail=text, counted=noun)  # noqa: TRY400
     return results
 
 
-def refuse_damaged_row(what: str) -> Callable[[Callable[[Row], T]], Callable[[Row], T]]:
+def refuse_damaged_row(noun: str) -> Callable[[Callable[[Row], T]], Callable[[Row], T]]:
     """Have a function that reads a row raise StoreDamaged where a column cannot be read."""
 
     def decorate(read: Callable[[Row], T]) -> Callable[[Row], T]:
@@ -171,7 +171,7 @@ def refuse_damaged_row(what: str) -> Callable[[Callable[[Row], T]], Callable[[Ro
                 AttributeError,
                 StoreDamaged,
             ) as error:
-                message = f"the row of {what} {row[0]} is damaged and cannot be read ({error})"
+                message = f"the row of {noun} {row[0]} is damaged and cannot be read ({error})"
                 raise StoreDamaged(
                     f"{message}; a backup may still have it: agentctl doctor"
                 ) from error

@@ -384,9 +384,11 @@ class SlotRepository(Repository):
         since: datetime | None = None,
         now: datetime | None = None,
         limit: int = 50,
+        scheduled: bool = False,
     ) -> list[SlotRow]:
         """Return the rows of the latest slots, newest first, those from `since` on.
 
+        With `scheduled`, without the runs that a person or an event has started.
         Rows later than `now` come last: they are from a clock that was ahead, and has been put back
         since.
         """
@@ -395,6 +397,8 @@ class SlotRepository(Repository):
             conditions.append(("routine = ?", routine))
         if since is not None:
             conditions.append(("last >= ?", to_microseconds(since)))
+        if scheduled:
+            conditions.append(("(event IS NULL OR outcome <> ?)", Outcome.RAN.value))
         parts = [conditions]
         if now is not None:
             past, future = ("last <= ?", to_microseconds(now)), ("last > ?", to_microseconds(now))

@@ -220,13 +220,13 @@ def landlock_version() -> int:
         return 0
 
 
-def landlock_create_ruleset(handled: list[int]) -> int:
+def landlock_create_ruleset(handled_rights: list[int]) -> int:
     """Return the descriptor of a new, empty set of rules: landlock_create_ruleset(2).
 
-    `handled` are the fields of struct landlock_ruleset_attr in their order, as many as the
+    `handled_rights` are the fields of struct landlock_ruleset_attr in their order, as many as the
     version of the kernel knows: access to files, access to the network, scopes.
     """
-    attributes = struct.pack(f"={len(handled)}Q", *handled)
+    attributes = struct.pack(f"={len(handled_rights)}Q", *handled_rights)
     return _call("landlock_create_ruleset", attributes, ctypes.c_size_t(len(attributes)), 0)
 
 

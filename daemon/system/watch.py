@@ -232,7 +232,7 @@ class DirectoryWatcher:
 class _FolderState:
     path: str
     """Without symbolic links; empty if the folder is missing."""
-    modified: int = 0
+    modified_at: int = 0
     """Nanoseconds: when a file of it last came or went."""
 
 

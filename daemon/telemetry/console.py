@@ -52,6 +52,10 @@ _DETAIL_KEYS = ("detail", "error", "problem", "fault", "reason", "message", "why
 _TRIGGERS = {"cron": "", "every": "", "at": "", "manual": "by hand", "once": "by hand"}
 # Faults of routines: the banner lists those that are there at the start.
 _BANNER_EVENTS = frozenset({"routine.invalid"})
+# Events whose lines take more than the record itself.
+_EVENTS_WITH_STATE = frozenset(
+    {"run.started", "run.finished", "delivery.arrived", "doctor.found", "report.written"}
+)
 DEFAULT_WIDTH = 80
 # Seconds. A report for a file is there within milliseconds; a mail may take longer, and then has a
 # line of its own.
@@ -76,20 +80,23 @@ class EventConsole:
         workspace: Path | None = None,
         agentctl: str = "agentctl",
         delivery_wait: float = DELIVERY_WAIT,
+        is_live: bool = True,
     ) -> None:
         """`agentctl`: the command by which a person at the terminal reaches it; `workspace`: paths
-        of reports are shown relative to it; `delivery_wait` is in seconds.
+        of reports are shown relative to it; `delivery_wait` is in seconds. Without `is_live` the
+        records are of the past, and only the times in them count.
         """
         self._stream, self._secrets, self._colour = stream, secrets, colour
         self._has_unicode = "utf" in (getattr(stream, "encoding", None) or "").lower()
         self._workspace, self._agentctl = workspace, agentctl
-        self._delivery_wait = delivery_wait
+        self._delivery_wait, self._is_live = delivery_wait, is_live
         self._start_times: dict[str, datetime] = {}
         """When each run under way started, by its id."""
         self._unwritten_successes: dict[str, tuple[datetime, str]] = {}
         """By run id, when a run succeeded, and the text of its line, which waits for a delivery."""
         self._timers: dict[str, threading.Timer] = {}
         self._doctor_notes = 0
+        self._is_stopping = False
         self._early_records: list[Record] | None = []
         """The records before the banner; None behind it."""
         self._lock = threading.RLock()
@@ -114,12 +121,29 @@ class EventConsole:
     def close(self) -> None:
         """Write the lines that still wait."""
         self.begin()
+        self.write_waiting()
+        with self._lock:
+            if self._is_stopping and self._is_live:
+                self._write_line(self._format(datetime.now().astimezone(), "notice", "stopped"))
+                self._is_stopping = False
+
+    def write_waiting(self) -> None:
+        """Write the lines of runs that wait for a delivery."""
         with self._lock:
             for run in list(self._unwritten_successes):
                 self._write_success(run)
 
+    def has_line(self, record: Record) -> bool:
+        """Return whether a record has a line, by itself or together with a later one."""
+        if record["event"] == "doctor.found" and record["state"] != "fail":
+            return False
+        return record["event"] in _EVENTS_WITH_STATE or bool(self._describe(record)[1])
+
     def _lines_of(self, record: Record) -> list[str]:
         event, at = str(record["event"]), datetime.fromisoformat(record["at"]).astimezone()
+        for run, (end, _) in list(self._unwritten_successes.items()):
+            if (at - end).total_seconds() > self._delivery_wait:
+                self._write_success(run)
         if event == "run.started":
             self._start_times[record["run"]] = at
         elif event == "run.finished":
@@ -128,6 +152,8 @@ class EventConsole:
             return [self._format_arrival(record, at)]
         elif event in ("run.suspended", "run.waiting", "run.fenced"):
             self._start_times.pop(str(record.get("run")), None)
+        elif event == "daemon.stopping":
+            self._is_stopping = True
         elif event == "doctor.found" and record["state"] != "fail":
             self._doctor_notes += 1
             return []
@@ -172,6 +198,8 @@ class EventConsole:
             text += f" {duration_in_words((at - start).total_seconds())}"
         if status == "succeeded" and not record.get("silent"):
             self._unwritten_successes[record["run"]] = at, text
+            if not self._is_live:
+                return []
             timer = threading.Timer(self._delivery_wait, self._write_success, [record["run"]])
             timer.daemon = True
             self._timers[record["run"]] = timer

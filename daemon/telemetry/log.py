@@ -262,7 +262,9 @@ class RepeatedLines:
             now = self._monotonic()
             if len(self._bursts) >= MAX_BURST_KINDS:
                 self._bursts = {
-                    other: (end, count) for other, (end, count) in self._bursts.items() if end > now
+                    other_kind: (end, count)
+                    for other_kind, (end, count) in self._bursts.items()
+                    if end > now
                 }
                 if len(self._bursts) >= MAX_BURST_KINDS:
                     kind = ""

@@ -71,11 +71,11 @@ class _LagMeter:
 
     def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
-        due = loop.time() + _MEASURE_INTERVAL
-        self._tick = loop.call_at(due, self._measure, loop, due)
+        due_at = loop.time() + _MEASURE_INTERVAL
+        self._tick = loop.call_at(due_at, self._measure, loop, due_at)
 
-    def _measure(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        self._lag.add(loop.time() - due)
+    def _measure(self, loop: asyncio.AbstractEventLoop, due_at: float) -> None:
+        self._lag.add(loop.time() - due_at)
         self._schedule()
 
 

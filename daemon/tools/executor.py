@@ -99,7 +99,9 @@ class ToolExecutor:
                     f"{call.invalid}"
                 )
             value = await self.execute(call.name, call.arguments, context=context)
-            text = self.format_result(value, language)
+            definition = self.registry.get_function(call.name)
+            as_text = definition.as_text if definition else None
+            text = self.format_result(as_text(value) if as_text else value, language)
             fits = isinstance(value, str) and len(value) <= self._max_chars
             return ToolResult(ok=True, text=text, value=text if fits else _to_jsonable(value))
         except Fenced:

@@ -52,7 +52,7 @@ class Signature:
             raise TypeError(
                 f"the signature of tool {name} cannot be read; wrap it in a function of your own"
             ) from None
-        self.doc = docstrings.parse(_docstring(func))
+        self.doc = docstrings.parse(inspect.getdoc(_innermost(func)))
 
     @functools.cached_property
     def _types(self) -> Json:
@@ -62,7 +62,11 @@ class Signature:
 
     @functools.cached_property
     def _injected_parameters(self) -> frozenset[str]:
-        return frozenset(key for key, hint in self._types.items() if _is_context(hint))
+        return frozenset(
+            key
+            for key, hint in self._types.items()
+            if hint is ToolContext or ToolContext in typing.get_args(hint)
+        )
 
     @property
     def _model_parameters(self) -> list[_Parameter]:
@@ -254,10 +258,6 @@ def _resolve_types(
     return {key: hints.get(key, Any) for key in signature.parameters}
 
 
-def _is_context(hint: Any) -> bool:
-    return hint is ToolContext or ToolContext in typing.get_args(hint)
-
-
 def _innermost(func: Callable[..., Any]) -> Any:
     """Return the function that was written, beneath partials, decorators, methods and callable
     objects.
@@ -268,10 +268,6 @@ def _innermost(func: Callable[..., Any]) -> Any:
     if not inspect.isroutine(func) and not inspect.isclass(func):
         func = inspect.unwrap(type(func).__call__)
     return getattr(func, "__func__", func)
-
-
-def _docstring(func: Callable[..., Any]) -> str | None:
-    return inspect.getdoc(_innermost(func))
 
 
 # What every vendor takes as a function's name.
@@ -293,6 +289,8 @@ class FunctionDefinition:
     """Seconds."""
     changes: Callable[[Any, Any], list[str]] | None = None
     """What differs between two results, in words."""
+    as_text: Callable[[Any], str] | None = None
+    """A result as a model reads it; JSON on one line if left out."""
     signature: Signature = field(repr=False, compare=False)
 
     @property
@@ -330,6 +328,7 @@ class FunctionRegistry:
         idempotent: bool = False,
         timeout: float | None = None,
         changes: Callable[[Any, Any], list[str]] | None = None,
+        as_text: Callable[[Any], str] | None = None,
     ) -> FunctionDefinition:
         """Add a function; without `parameters` its signature is read, without `description` its
         docstring.
@@ -352,6 +351,7 @@ class FunctionRegistry:
             idempotent=idempotent,
             timeout=timeout,
             changes=changes,
+            as_text=as_text,
             signature=signature,
         )
         self._functions[name] = definition

@@ -50,13 +50,18 @@ class PageAccess:
 
     def __init__(self, port: int) -> None:
         self.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
-        self.token: str | None = secrets.token_urlsafe(32)
+        self.token: str | None = None
         self._cookies: set[str] = set()
         self._port = port
         self._uids = {0, os.geteuid()}
         """Who may connect: root, this user, and who has become this user by sudo."""
         if os.environ.get("SUDO_UID", "").isdecimal():
             self._uids.add(int(os.environ["SUDO_UID"]))
+
+    def make_token(self) -> str:
+        """Return the token of a new link. The one before is good no more; who is in stays in."""
+        self.token = secrets.token_urlsafe(32)
+        return self.token
 
     def exchange_token(self, token: str) -> str | None:
         """Return a `Set-Cookie` for the token of the link; None if it is wrong or was used."""

@@ -115,7 +115,7 @@ def create_app(daemon: DaemonClients, access: PageAccess) -> Starlette:
     async def enter(request: Request) -> Response:
         cookie = access.exchange_token(await read_body(request))
         if cookie is None:
-            detail = "this link was used before, or is not of this `agentctl ui`\n"
+            detail = "This link was used before, or another agentctl ui printed it."
             return PlainTextResponse(detail, HTTPStatus.FORBIDDEN)
         return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Set-Cookie": cookie})
 

@@ -8,7 +8,9 @@ import os
 import shlex
 import signal
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -28,8 +30,9 @@ def serve(call: Call) -> int:
     try:
         listener = socket.create_server(("127.0.0.1", call.port or 0))
     except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         call.err.write_line(
-            f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free "
+            f"agentctl: port {call.port} cannot be used: {reason}; leave --port out to have a free "
             "one taken"
         )
         return NOT_SUCCEEDED
@@ -55,20 +58,60 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     # before the first line of output: whoever has read that may press Ctrl-C
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
-    url = f"http://127.0.0.1:{port}/#{access.token}"
-    if call.json:
-        call.print_json({"url": url})
-    else:
-        call.out.write_line(f"Open {url}")
+
+    def write_link() -> None:
+        url = f"http://127.0.0.1:{port}/#{access.make_token()}"
+        if call.json:
+            call.print_json({"url": url})
+        else:
+            call.out.write_line(f"Open {url}")
+
+    def write_another_link() -> None:
+        write_link()
+        call.out.stream.flush()
+
+    write_link()
+    if not call.json:
         text = "The link is good for one browser, and the page for as long as this runs."
         call.err.write_line(call.err.paint(text, DIM))
+        if sys.stdin is not None and is_terminal_in_front(sys.stdin.fileno()):
+            watch_lines(sys.stdin.fileno(), write_another_link)
+            text = "Enter prints a new link, Ctrl-C ends the page."
+            call.err.write_line(call.err.paint(text, DIM))
         if "SSH_CONNECTION" in os.environ:
             call.err.write_line(
                 "Your browser is on another machine: type there, and open the link when it runs"
             )
             call.err.write_line(f"  {tunnel_command(port, os.environ)}")
-    call.out.stream.flush()
+    call.out.stream.flush()  # last: whoever has read the link may end the page
     await server.serve()
+
+
+def watch_lines(descriptor: int, answer: Callable[[], None]) -> None:
+    """Call `answer` whenever a line is typed at a terminal, until its end, or until the process is
+    put into the background: there it would be stopped for reading.
+    """
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        data = b""
+        if is_terminal_in_front(descriptor):
+            with suppress(OSError):  # the terminal is gone
+                data = os.read(descriptor, 4096)
+        if data:
+            answer()
+        else:
+            loop.remove_reader(descriptor)
+
+    loop.add_reader(descriptor, read)
+
+
+def is_terminal_in_front(descriptor: int) -> bool:
+    """Return whether what is typed at a terminal comes to this process."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:  # no terminal, or not ours
+        return False
 
 
 def tunnel_command(port: int, env: Mapping[str, str]) -> str:

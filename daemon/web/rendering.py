@@ -15,9 +15,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from daemon.cli.call import quote
+from daemon.cli.inspect import event_in_words
 from daemon.cli.render import (
     format_local_time,
     format_relative_time,
@@ -62,6 +63,8 @@ def environment() -> Environment:
         "kind": run_kind,
         "humanize": humanize,
         "report_html": report_html,
+        "sentence": sentence_html,
+        "with_code": text_with_code,
         "one_line_arguments": one_line_arguments,
         "clock": clock_time,
         "quote": lambda text: quote(str(text)),
@@ -106,6 +109,26 @@ def report_html(report: str, taint: str, *, top_level: int) -> Markup:
     return Markup(sanitize(render_section(markdown, top_level)))  # noqa: S704  # raw HTML is text
 
 
+def sentence_html(text: str) -> Markup:
+    """Return a text of ours as a sentence in HTML, as `text_with_code` does, with a capital. Not
+    for a text that may begin with a name.
+    """
+    if re.match(r"[a-z]+[ ,]", text):  # no file such as config.toml
+        text = text[0].upper() + text[1:]
+    return text_with_code(text)
+
+
+def text_with_code(text: str) -> Markup:
+    """Return a text of ours in HTML, with code in place of what stands between backticks."""
+    parts = sanitize(text).split("`")
+    if len(parts) % 2 == 0:  # a backtick without a second one is text
+        parts[-2:] = ["`".join(parts[-2:])]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
+
+
 def text_without_place(fault: Mapping[str, Any]) -> str:
     """Return a fault in words without its file and line."""
     place = f"{fault['file']}:{fault['line']}" if fault["line"] else fault["file"]
@@ -147,14 +170,6 @@ def relative_time(iso: str | None) -> str:
 
 def clock_time(at: datetime) -> str:
     return f"{at:%H:%M}"
-
-
-def event_in_words(event: str) -> str:
-    """Return the event of a run as far as it says something to a person: the files that landed, or
-    the id of a webhook, without the hash; empty for an id of agentd or a random one.
-    """
-    text = re.sub(r" \([0-9a-f]{16}\)$", "", event)
-    return "" if re.fullmatch(r"[0-9a-f]{32,64}|[0-9A-HJKMNP-TV-Z]{26}", text) else text
 
 
 def user_name(user: str) -> str:

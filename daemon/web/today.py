@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.cli.call import quote
 from daemon.cli.render import humanize
-from daemon.models import FAILURES
+from daemon.models import FAILURES, Status
 from daemon.plurals import pluralize
 from daemon.web.attention import without_approvals
 from daemon.web.charts import ChartPoint, make_hour_labels, make_time_line, percent_between
@@ -72,11 +72,11 @@ def show_today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
         points.setdefault(routine, []).append(point)
     runs_of_today = [run for run in runs if datetime.fromisoformat(run["created"]) >= begin]
     failures = Counter(run["routine"] for run in runs_of_today if run_kind(run) in FAILURES)
+    known_names = find_known_routines(status["incidents"])
+    failing_names = find_failing_routines(runs_of_today)
     failed_deliveries = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
     approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
-    attention_items = find_attention_items(
-        status, find_failing_routines(runs_of_today), len(failed_deliveries), approvals
-    )
+    attention_items = find_attention_items(status, failing_names, len(failed_deliveries), approvals)
     zone_name = f"{now:%Z}"
     return "today.html", {
         "title": "Today: " + ("all is well" if not attention_items else attention_items[0].text),
@@ -93,7 +93,13 @@ def show_today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
         "end": end.isoformat(),
         "zone": zone_name if zone_name in status["zone"] else f"{status['zone']} ({zone_name})",
         "latest": runs[:8],
-        "failures": failures.most_common(8),
+        "failures": [
+            (name, count) for name, count in failures.most_common() if name in failing_names
+        ][:8],
+        "known": known_names,
+        "past_failures": [
+            (name, count) for name, count in failures.most_common() if name not in failing_names
+        ][:8],
         "undelivered": failed_deliveries,
         "approvals": approvals,
         "starts_by_day": [
@@ -104,12 +110,24 @@ def show_today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
 
 
 def find_failing_routines(runs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the routines whose last run that ended did not succeed, of runs from the newest on."""
+    """Return the routines whose last run that ended did not succeed, of runs from the newest on.
+
+    A run that was cancelled or skipped tells nothing of whether its routine works again.
+    """
     last_kinds: dict[str, str] = {}
     for run in runs:
-        if run["ended"]:
+        if run["ended"] and run["status"] not in (Status.CANCELLED, Status.SKIPPED):
             last_kinds.setdefault(run["routine"], run_kind(run))
     return [routine for routine, kind in last_kinds.items() if kind in FAILURES]
+
+
+def find_known_routines(incidents: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the routines whose incident a person has acknowledged."""
+    return {
+        incident["subject"].removeprefix("routine ")
+        for incident in incidents
+        if incident["acked"] and incident["subject"].startswith("routine ")
+    }
 
 
 def find_attention_items(
@@ -122,12 +140,8 @@ def find_attention_items(
 
     `status` is the daemon's, with its open incidents.
     """
-    acknowledged_subjects = {
-        incident["subject"] for incident in status["incidents"] if incident["acked"]
-    }
-    failing_names = [
-        routine for routine in failing_names if f"routine {routine}" not in acknowledged_subjects
-    ]
+    known_names = find_known_routines(status["incidents"])
+    failing_names = [routine for routine in failing_names if routine not in known_names]
     incidents = [
         incident for incident in without_approvals(status["incidents"]) if not incident["acked"]
     ]

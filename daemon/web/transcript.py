@@ -11,14 +11,16 @@ from markupsafe import Markup
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call, quote
 from daemon.cli.inspect import (
     describe_left_out,
+    describe_work,
     match_model_calls,
     prompt_sections,
-    seconds_of_work,
 )
 from daemon.web.queries import request_items
 from daemon.web.rendering import render
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daemon.cli.client import Client
 
     Context = dict[str, Any]
@@ -37,7 +39,8 @@ def transcript_context(client: Client, run: Context) -> Context:
     return {
         "title": f"{run['routine']}, run {run['id'][-8:]}",
         "run": run,
-        "seconds_of_work": seconds_of_work(run) if run["ended"] else 0.0,
+        "work": describe_work(run) if run["ended"] else "",
+        **describe_task(run["goal"], steps),
         "iterations": group_by_iteration(steps),
         "first_tainted": find_first_tainted_call(steps),
         "prompt": list(prompt_sections(prompt)) if prompt else [],
@@ -46,6 +49,22 @@ def transcript_context(client: Client, run: Context) -> Context:
         "call_by_step": call_by_step,
         "extra_calls": extra_calls,
         "approvals": client.request("GET", f"/v1/approvals?run={run_id}&limit=200")["items"],
+    }
+
+
+def describe_task(goal: str, steps: Sequence[Any]) -> Context:
+    """Return whether the steps show the task already, and what the step with it is called: the task
+    is shown twice only where the model was given facts with it.
+    """
+    tasks = [
+        step["body"].get("text", "").strip()
+        for step in steps
+        if step["kind"] == "message" and step["body"].get("source") == "goal"
+    ]
+    has_facts = any(task != goal.strip() for task in tasks)
+    return {
+        "is_task_among_steps": bool(tasks) and not has_facts,
+        "task_title": "Task and facts" if has_facts else "Task",
     }
 
 

@@ -79,6 +79,7 @@ def show_routine(client: Client, *, name: str, query: Mapping[str, str]) -> tupl
         source = client.request("GET", f"/v1/routines/{quoted_name}/source")
     except ApiError as error:
         source = {"path": definition["path"] or "", "text": "", "problem": str(error)}
+    slots_path = f"/v1/slots?routine={quoted_name}&scheduled=true&limit=20"
     # None: the page may change the file. A text: why not; empty where the file could not be read.
     read_only = source.get("read_only", "")
     return "routine.html", {
@@ -89,7 +90,7 @@ def show_routine(client: Client, *, name: str, query: Mapping[str, str]) -> tupl
         "can_edit": read_only is None,
         "read_only": read_only,
         "done": query.get("done", ""),
-        "slots": client.request("GET", f"/v1/slots?routine={quoted_name}&limit=20")["items"],
+        "slots": client.request("GET", slots_path)["items"],
         "runs": client.request("GET", f"/v1/runs?routine={quoted_name}&limit=20")["items"],
     }
 

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+from daemon.app.main import main
 from daemon.definitions.routines.folder import load_routine
 
 
@@ -70,18 +71,24 @@ async def test_new_with_json_prints_file_and_next_starts(home):
 
 
 async def test_new_refuses_invalid_names_and_schedules_in_one_line(home):
-    for words, message in (
-        (("x", "now and then"), "'now and then' is not understood; write it like 'daily at 7', "),
-        (("My Plan", "daily at 7"), "a routine's name is made of a-z, 0-9 and -"),
-        (("../evil", "daily at 7"), "a routine's name is made of a-z, 0-9 and -"),
-        (("ask", "daily at 7"), "taken by agentd"),
+    for words, code, message in (
+        (("x", "now and then"), 2, "'now and then' is not understood; write it like 'daily at 7'"),
+        (("My Plan", "daily at 7"), 5, "a routine's name is made of a-z, 0-9 and -"),
+        (("../evil", "daily at 7"), 5, "a routine's name is made of a-z, 0-9 and -"),
+        (("ask", "daily at 7"), 5, "taken by agentd"),
     ):
         result = await home.agentd("new", *words)
-        assert result.code == 5, words
+        assert result.code == code, words
         assert message in result.err
         assert result.err.count("\n") == 1
     assert list((home.folder / "routines").iterdir()) == []
     assert not (home.folder / "evil.toml").exists()
+
+
+def test_an_error_bears_the_name_of_the_program_that_was_typed(home, capsys):
+    for program in ("agentctl", "agentd"):
+        assert main(["new", "x", "now and then", *home.places], program=program) == 2
+        assert capsys.readouterr().err.startswith(f"{program}: 'now and then' is not understood")
 
 
 async def test_new_reports_an_unwritable_folder(home):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.acceptance.story import Vendor
 from tests.acceptance.test_story import AGENT, EFFECT, config, effects
+from tests.delivery.receivers import Receiver
 
 POLICY = """
 version = 1
@@ -54,3 +55,29 @@ async def test_a_routine_is_observed_and_then_may_do_what_it_was_denied(home):
         assert "observe" not in (await home.agentctl("list")).out
         assert (await home.agentctl("run", "work")).code == 0
         assert effects(home) == ["once"]
+
+
+NEWS = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 16\r\n\r\nBread is dearer."
+
+
+@pytest.mark.process
+async def test_a_page_of_this_machine_is_allowed_by_what_explain_and_suggest_say(home):
+    home.write("policy.toml", "version = 1\n")
+    async with Receiver(NEWS, NEWS).open() as server:
+        home.routine(
+            "pages",
+            f'[run]\nmode = "script"\n[[gather]]\nname = "news"\ntool = "http_request"\n'
+            f'args = {{ url = "{server.url}" }}\n',
+        )
+        await home.start()
+        assert (await home.agentctl("run", "pages")).code == 1
+        suggestion = await home.agentctl("policy", "suggest", "pages", "--json")
+        words = ("--routine", "pages", "--tool", "http_request", server.url)
+        explanation = await home.agentctl("policy", "explain", "--json", *words)
+        home.write("policy.toml", f"version = 1\n{explanation.json['suggested']}")
+        assert "Bread is dearer." in (await home.agentctl("run", "pages")).out
+        home.write("policy.toml", "version = 1\n")
+        digest = suggestion.json["confirm"]
+        confirmation = await home.agentctl("policy", "suggest", "pages", "--confirm", digest)
+        assert confirmation.code == 0, confirmation.err
+        assert "Bread is dearer." in (await home.agentctl("run", "pages")).out

@@ -57,4 +57,7 @@ async def test_twenty_seven_faulty_vendors_at_once_need_less_than_200_mb(home: H
         slots = (await home.agentctl("slots", "on-time", "--json")).json["items"]
     assert not any("a fault of agentd itself" in (end["detail"] or "") for end in ends), ends
     assert peak < 200 * MEGABYTE
-    assert {slot["outcome"] for slot in slots} == {"ran"}, slots
+    # On a busy machine a run may take longer than the two seconds until the next slot.
+    on_time_or_overlapped = {("ran", None), ("skipped", "overlap")}
+    assert {(slot["outcome"], slot["reason"]) for slot in slots} <= on_time_or_overlapped, slots
+    assert any(slot["outcome"] == "ran" for slot in slots), slots

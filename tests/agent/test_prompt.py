@@ -37,6 +37,11 @@ def test_empty_section_is_left_out():
     assert list(render(context())) == ["identity", "safety", "environment"]
 
 
+def test_the_memory_section_has_its_heading_without_anything_recalled():
+    text = render(context(tools=["memory_store"]))["memory"]
+    assert text.startswith("## Memory\nStore what will still matter")
+
+
 def test_prompt_shows_the_time_with_its_zone():
     assert "2026-11-20 13:02 CET (UTC+0100, Friday)" in render(context())["environment"]
 

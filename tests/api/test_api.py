@@ -155,6 +155,8 @@ async def test_steps_deliveries_and_slots_are_listed_in_pages(
     )
     page = await get("/v1/slots?routine=daily-report")
     assert {slot["outcome"] for slot in page["items"]} == {"ran", "missed"}
+    page = await get("/v1/slots?routine=daily-report&scheduled=true")
+    assert [slot["outcome"] for slot in page["items"]] == ["missed"], "a run by hand is no slot"
 
 
 async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(

@@ -15,6 +15,7 @@ from daemon.app.setup.vendors import VENDORS
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import ProviderConfig, StoreConfig
 from tests.app.setup.terminal import terminal
+from tests.fakes.vendor import FakeVendor
 
 NOBODY = ("127.0.0.1", 1)
 OFFER = "or Enter to start without one: "
@@ -102,11 +103,11 @@ async def test_ctrl_c_at_a_question_of_the_first_start_starts_nothing(home, is_i
         if is_in_setup:
             screen.type("y\n")
             await screen.shows("Which model shall write the reports?")
-            await screen.shows("Enter for 1:")
+            await screen.shows("Enter for no")
         screen.type("\x03")
         if is_in_setup:
             await screen.shows("stopped: nothing was changed")
-        await screen.shows("not started")
+        await screen.shows("not started; `agentd` asks again, and Enter at its question starts it")
         assert await screen.end() == 130
         assert "Traceback" not in screen.text
     assert not home.state.exists()
@@ -128,6 +129,35 @@ async def test_a_setup_that_fails_is_no_reason_not_to_start(home):
         screen.process.send_signal(signal.SIGTERM)
         assert await screen.end() == 0
         assert "sk-ant" not in screen.text
+
+
+@pytest.mark.parametrize("answer", ["q", "a URL"])
+async def test_a_first_start_goes_on_after_setup_with_a_model_or_without_one(home, answer):
+    async with (
+        FakeVendor(["I am ready."]) as vendor,
+        terminal(*home.places, env=home.env, cwd=home.folder) as screen,
+    ):
+        vendor.models = [{"id": "mine-1"}]
+        await screen.shows(OFFER)
+        screen.type("y\n")
+        await screen.shows("Enter for ")
+        if answer == "q":
+            screen.type("q\n")
+            await screen.shows("No model was set up")
+        else:
+            screen.type(f"{vendor.url}/v1\n")
+            await screen.shows("Enter for none:")
+            screen.type("\n")
+            await screen.shows("Enter for 1:")
+            screen.type("\n")
+            for _ in range(2):  # a target, a routine
+                await screen.shows("[y/N]")
+                screen.type("\n")
+        await screen.shows("Ctrl-C")
+        screen.process.send_signal(signal.SIGTERM)
+        assert await screen.end() == 0
+    assert "start the daemon" not in screen.text, "it starts by itself"
+    assert ("[providers.local]" in (home.folder / "config.toml").read_text()) == (answer != "q")
 
 
 async def test_without_a_terminal_nothing_is_asked(home):

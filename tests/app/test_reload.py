@@ -11,6 +11,7 @@ from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
 from daemon.testing import CONFIG, TestApp
 from tests.cli.agentctl import agentctl
+from tests.delivery.receivers import Receiver
 from tests.replaying import ReplayedApp
 
 
@@ -319,6 +320,46 @@ async def test_the_answer_about_an_unknown_routine_names_the_faults_of_the_files
             'config.toml:1: provider: no such provider in [providers] (found "nowhere")'
             in listing.out
         )
+
+
+@pytest.mark.parametrize("is_in_file", [True, False])
+async def test_what_waits_for_a_target_is_tried_again_once_its_address_was_mended(
+    tmp_path: Path, is_in_file: bool
+) -> None:
+    table = '[targets.hook]\nkind = "webhook"\n{}[targets.other]\nkind = "webhook"\n'
+    table += 'url = "http://127.0.0.1:1/other"\n'
+    app = TestApp(tmp_path, config=CONFIG)
+
+    def set_address(url: str) -> None:
+        app.write("hook.url", url)
+        key = 'url_file = "hook.url"\n' if is_in_file else f'url = "{url}"\n'
+        app.write("config.toml", CONFIG + table.format(key))
+
+    set_address("http://127.0.0.1:1/hook")
+    app.write_routine("hello", HELLO_TO_HOOKS)
+    async with app, Receiver().open() as receiver:
+        app.model.enqueue("Hello.")
+        await app.run("hello")
+        assert [delivery.status for delivery in await app.deliver()] == ["pending", "pending"]
+        await app.daemon.reloader.reload()
+        await app.deliver()
+        assert receiver.posts == [], "nothing has changed, so the wait goes on"
+        set_address(receiver.url)
+        await app.daemon.reloader.reload()
+        assert app.daemon.delivery.outbox._wake_event.is_set()
+        other, hook = await app.deliver()
+        assert (hook.status, hook.attempts) == ("delivered", 2)
+        assert (other.status, other.attempts) == ("pending", 1), "its address is as it was"
+
+
+HELLO_TO_HOOKS = """
+[run]
+prompt = "Say hello."
+[[deliver]]
+to = "hook"
+[[deliver]]
+to = "other"
+"""
 
 
 async def test_a_changed_key_is_taken_up_by_a_reload(tmp_path: Path) -> None:

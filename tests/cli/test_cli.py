@@ -172,7 +172,7 @@ async def test_show_next_runs_slots_and_deliveries_read_like_sentences(harness: 
     )
     slots = (await agentctl(harness.path, "slots")).out
     assert "3 missed: down" in slots
-    assert f"ran, run {run.id[-8:]}" in slots
+    assert run.id[-8:] not in slots, "a run by hand is no slot"
     assert "on its way" in (await agentctl(harness.path, "deliveries", "--run", run.id[-8:])).out
 
 
@@ -206,6 +206,8 @@ async def test_inspect_of_a_routine_shows_its_last_run(harness: ApiHarness) -> N
     await harness.complete_run()
     run = await harness.complete_run()
     assert run.id in (await agentctl(harness.path, "inspect", "daily-report")).out
+    assert f"event     {run.event}" in (await agentctl(harness.path, "inspect", run.id)).out
+    assert "event  " not in (await on_terminal(harness.path, "inspect", run.id)).out, "no hash"
     assert (
         await agentctl(harness.path, "inspect", "heartbeat")
     ).err == "agentctl: heartbeat has never run\n"
@@ -463,6 +465,27 @@ async def test_list_and_status_say_first_what_waits_for_a_person(harness: ApiHar
     text = "daily-report waits for your word: agentctl approvals"
     assert (await agentctl(harness.path, "list")).out.splitlines()[0] == text
     assert (await agentctl(harness.path, "status")).out.splitlines()[1] == text
+
+
+async def test_status_says_why_a_delivery_waits_unless_an_incident_does(
+    harness: ApiHarness,
+) -> None:
+    run = await harness.complete_run(deliver=[("mail", {}), ("log", {})])
+    outbox, later = harness.journal.outbox, NOW + timedelta(minutes=5)
+    log, mail = await outbox.find_of_runs([run.id])
+    await outbox.mark_delivered(log.id, "logged")
+
+    async def line() -> str:
+        lines = (await agentctl(harness.path, "status")).out.splitlines()
+        return next(line for line in lines if line.startswith("  deliveries"))
+
+    assert await line() == "  deliveries  1 delivered, 1 pending"
+    await outbox.mark_failed(mail.id, "nobody listens at relay.lan:2525\n" + "x" * 200, later)
+    text = await line()
+    assert "1 pending; mail: not yet: nobody listens at relay.lan:2525 xxx" in text
+    assert "x…; next try " in text and len(text) < 200
+    await harness.journal.incidents.report("target mail", "nobody listens", delivery=mail.id)
+    assert await line() == "  deliveries  1 delivered, 1 pending"
 
 
 def test_of_many_routines_that_wait_for_a_person_the_first_are_named() -> None:

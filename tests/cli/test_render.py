@@ -57,6 +57,9 @@ def test_a_time_is_formatted_absolutely_and_relatively() -> None:
     assert format_relative_time(TODAY, TODAY) == "now"
     assert format_relative_time(TODAY + timedelta(minutes=5), TODAY) == "in 5 min"
     assert format_relative_time(TODAY - timedelta(hours=3), TODAY) == "3 h ago"
+    assert format_relative_time(TODAY - timedelta(seconds=1.1), TODAY) == "1 s ago"
+    assert format_relative_time(TODAY + timedelta(seconds=4.3), TODAY) == "in 4 s"
+    assert format_relative_time(TODAY + timedelta(seconds=9.96), TODAY) == "in 10 s"
     assert format_instant(None, TODAY, never="never") == "never"
     assert format_instant("2026-11-20T08:00:00.000Z", TODAY + timedelta(hours=3)).endswith(
         " (3 h ago)"

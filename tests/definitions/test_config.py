@@ -167,9 +167,9 @@ def test_all_faults_of_the_config_come_together(load: Any) -> None:
         load, 'provider = "x"\ntimezon = "UTC"\n[log]\nlevel = 3\n[providers.a]\nkind = "claude"'
     )
     assert [line.partition(":")[0] for line in lines] == [
-        "log.level",
-        "timezon",
         "provider",
+        "timezon",
+        "log.level",
         "providers.a.model",
     ]
 

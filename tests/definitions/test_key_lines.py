@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from daemon.app.commands.validate import examine
 from daemon.definitions.config.loading import load_config
-from daemon.definitions.key_lines import MAX_LENGTH, KeyLines
+from daemon.definitions.key_lines import MAX_LENGTH, KeyLines, with_lines
 from daemon.definitions.routines.folder import load_folder, load_routine
 from daemon.definitions.shape import Loc, format_key_path
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, Fault
 from daemon.policy.policy import Policy
 from tests.properties import scaled_settings
 
@@ -215,7 +215,7 @@ def test_faults_of_what_routines_name_have_lines_too(tmp_path: Path) -> None:
     )
     faults = load_folder(folder, workspace=tmp_path).faults
     assert {name: places_of(error) for name, error in faults.items()} == {
-        "a": ["a.toml:6: trigger.after[1]", "a.toml:4: trigger.after"],
+        "a": ["a.toml:4: trigger.after", "a.toml:6: trigger.after[1]"],
         "b": ["b.toml:4: trigger.after"],
         "c": ["c.toml:5: trigger.skip"],
     }
@@ -230,8 +230,8 @@ def test_faults_of_the_config_name_their_lines_and_those_of_the_environment_thei
         load_config(path, env={"AGENTD_LOG__LEVEL": "loud"})
     assert places_of(caught.value) == [
         "config.toml:1: timezone",
-        "config.toml:6: budget.day",
         "the environment: AGENTD_LOG__LEVEL",
+        "config.toml:6: budget.day",
     ]
     path.write_text("[budget]\nday = 5\n")
     overlay.write_text("\n\n[budget]\nday = -1\n")
@@ -261,3 +261,16 @@ def test_call_that_the_policy_denies_every_run_is_a_fault_with_its_line(tmp_path
         file.chmod(file.stat().st_mode & ~0o022)
     faults = examine(tmp_path / "config.toml", env={}, state=tmp_path / "state").faults
     assert places_of(ConfigError(*faults)) == ["gated.toml:3: gate.command"]
+
+
+def test_faults_stand_in_the_order_of_their_lines() -> None:
+    keys = ["gather[1].tool", "", "top", "gather[0].tool", "run.prompt"]
+    faults = [Fault(file="x.toml", key=key, found="", problem="is wrong") for key in keys]
+    lines = [(fault.key, fault.line) for fault in with_lines(faults, TEXT)]
+    assert lines == [
+        ("", None),
+        ("top", 1),
+        ("run.prompt", 5),
+        ("gather[0].tool", 12),
+        ("gather[1].tool", 14),
+    ]

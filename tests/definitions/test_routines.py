@@ -456,8 +456,8 @@ def test_all_faults_of_a_routine_are_reported_including_cross_field_checks(load:
         )
     ]
     assert keys == [
-        *("trigger.cron", "run.timeout", "gather[0].tool", "deliver[0].on[0]", "enbled"),
-        *("run.tools", "gather[1].name", "deliver[0].path"),
+        *("enbled", "trigger.cron", "run.tools", "run.timeout", "gather[0].tool"),
+        *("gather[1].name", "deliver[0].path", "deliver[0].on[0]"),
     ]
 
 
@@ -610,9 +610,9 @@ tool = "sysinf"
         *(
             "trigger.cron",
             "run.promt",
-            "deliver[0].pat",
             "run.provider",
             "deliver[0].to",
+            "deliver[0].pat",
             "gather[0].tool",
         ),
     ]

@@ -122,7 +122,7 @@ def test_a_run_keeps_all_triggers_and_reads_them_back(tmp_path: Path) -> None:
         ),
         (
             SEVERAL + '[[trigger]]\nwebhook = true\nsettle = "5s"\n',
-            ["trigger[3].settle: belongs to watch", "trigger[3].webhook: trigger[1] has it"],
+            ["trigger[3].webhook: trigger[1] has it", "trigger[3].settle: belongs to watch"],
         ),
         ("[[trigger]]\nevery = 5\n", ["trigger[0].every: expected a duration in quotes"]),
         ("trigger = []\n", ["trigger: must not be empty"]),

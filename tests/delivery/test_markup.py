@@ -277,6 +277,32 @@ def test_headline_is_the_first_heading_or_sentence_of_a_report(markdown, headlin
     assert find_headline(markdown) == headline
 
 
+@pytest.mark.parametrize(
+    ("markdown", "headline"),
+    [
+        (
+            "2 new, 3 seen before\n\n- **Version 2.0 is out**, 2026-11-20\n  Text.\n- **B**",
+            "Version 2.0 is out (+1)",
+        ),
+        ("1 new\n\n- **Version 2.0 of `x` is out**\n  http://a/", "Version 2.0 of x is out"),
+        ("40 new\n\n- **A**\n- **B** (cut)", "A (+39)"),
+        ("2 new\n\n- **" + "long " * 60 + "end**\n- b", "long " * 29 + "long… (+1)"),
+        ("2 new ideas\n\n- a\n- b", "2 new ideas"),
+        ("2 new\n\nText.", "2 new"),
+        ("# Report\n\nOne disk is full. Clean it.", "One disk is full"),
+        ("# The pages report\n\n## Releases\n\nText.", "Releases"),
+        ("# Summary\n\n## Pages\n\nNone.\n\n## Disks\n\nOne is full.", "None"),
+        ("# Pages\n\n- Version 2.0 is out:\n  read\n- b\n- c", "Version 2.0 is out: (+2)"),
+        ("# 报告\n\n一切正常。没有问题。", "一切正常"),
+        ("# Pages of today\n\nText.", "Pages of today"),
+        ("# Report", ""),
+        ("# Report\n\n-\n- b", ""),
+    ],
+)
+def test_a_headline_says_more_than_a_number_or_a_generic_word(markdown, headline):
+    assert find_headline(markdown, "pages") == headline
+
+
 @scaled_settings()
 @given(st.text("ab #*_`[]()<>&;.!?:。\n\\-|>1\u2028\u0085\ud800") | st.text())
 def test_a_headline_is_one_line_of_the_words_of_its_report(markdown):

@@ -78,7 +78,9 @@ class Library:
     async def count_index_rows(self) -> int:
         """Return how many rows the index holds, after its own check of itself."""
 
-        return await self.db.write(lambda connection: fulltext.of(connection).check(connection))
+        return await self.db.write(
+            lambda connection: fulltext.index_of(connection).check(connection)
+        )
 
     async def vocabulary(self) -> set[str]:
         """Return every word that the index holds."""

@@ -91,7 +91,7 @@ async def test_reports_on_different_goals_are_not_folded(library: Library) -> No
 
 async def test_a_folded_report_is_shown_in_its_run(library: Library) -> None:
     await report_each_hour(library, 60, 80, 70)
-    segments = await library.db.read(lambda connection: rows.of_run(connection, "01002"))
+    segments = await library.db.read(lambda connection: rows.texts_of_run(connection, "01002"))
     assert REPORT.format(70) in [text.text for text in segments]
 
 

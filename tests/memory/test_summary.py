@@ -62,6 +62,25 @@ def test_the_summary_prompt_of_a_long_run_is_cut() -> None:
     assert len(build_prompt("daily", long, "en")[0].content) < 20_000
 
 
+def test_the_summary_prompt_of_a_long_run_has_its_beginning_and_its_end() -> None:
+    middle = [
+        Segment(iteration=n, segment=0, type=SegmentType.RESPONSE, timestamp=AT, text="x" * 5_000)
+        for n in range(99)
+    ]
+    content = build_prompt("daily", [RUN[0], *middle, RUN[2]], "en")[0].content
+    assert "[0] goal: Look after the shed.\n[1] response: x" in content
+    assert "\n[…]\n[" in content
+    assert content.endswith("[100] agent: All is well.")
+
+
+@pytest.mark.parametrize(
+    ("source", "index"), [(1, 1), ("1", 1), ("[2]", 2), (3, 2), (99, 2), (-4, 0), ("9" * 5_000, 0)]
+)
+def test_a_fact_stands_behind_the_text_that_its_number_means(source: object, index: int) -> None:
+    segments = add_summary(RUN, answer({"text": "a fact", "from": source}))
+    assert [segment.text for segment in segments].index("a fact") == index + 1
+
+
 def test_summary_facts_follow_their_source_segment_and_the_summary_is_last() -> None:
     segments = add_summary(
         RUN, f"```json\n{answer({'text': 'The shed holds 3 l of oil.', 'from': 1})}\n```"
@@ -93,7 +112,15 @@ def test_a_fact_of_a_run_that_read_untrusted_text_is_tainted_whatever_source_it_
     ("model_answer", "summary", "facts"),
     [
         ("Just words.", "Just words.", 0),
-        ("{broken", "{broken", 0),
+        ("{broken", "", 0),
+        ('{"summary": "The shed', "", 0),
+        (
+            '```json\n{"summary": "The \\"shed\\" is dry", "facts": [{"text": "It',
+            'The "shed" is dry',
+            0,
+        ),
+        ('{"summary": "The shed", "facts": [{"text": "It is dry"}, {"te', "The shed", 0),
+        ('{"a":' + "[" * 20_000 + "}", "", 0),
         ("", "", 0),
         ("[1, 2]", "[1, 2]", 0),
         (
@@ -103,7 +130,7 @@ def test_a_fact_of_a_run_that_read_untrusted_text_is_tainted_whatever_source_it_
             "The shed",
             2,
         ),
-        (answer({"text": "from nowhere", "from": 99}), "The shed", 0),
+        (answer({"text": "from nowhere", "from": 99}), "The shed", 1),
         (answer(*[f"fact {n}" for n in range(50)]), "The shed", MAX_FACTS),
         (answer({"text": "a fact", "from": 0}, summary=None), "", 1),
         ('{"facts": 3}', "", 0),

@@ -438,6 +438,16 @@ def test_suggest_shows_rules_for_what_an_observed_routine_was_denied_and_writes_
     assert (code, "Nothing was written" in out) == (0, False), "there is nothing more to write"
 
 
+def test_pages_of_one_host_get_one_note(harness: PolicyHarness) -> None:
+    text = POLICY + '[[rule]]\ntool = "http_request"\neffect = "allow"\nsafe = true\n'
+    urls = '"http://127.0.0.1:8090/a", "http://127.0.0.1:8090/b", "http://10.0.0.1/c"'
+    (harness.folder / "policy.toml").write_text(f"{text}urls = [{urls}]\n")
+    for words in (("policy", "check"), ("validate", "--elsewhere")):
+        out = harness.agentd(*words)[1]
+        assert out.count("no request to 127.0.0.1 is made") == 1
+        assert out.count("no request to 10.0.0.1 is made") == 1
+
+
 PAGE = "http://127.0.0.1:8090/news.html"
 PAGE_RULE = f"""[[rule]]
 tool = "http_request"
@@ -509,7 +519,7 @@ def test_suggest_writes_rules_for_what_a_gather_was_denied(harness: PolicyHarnes
     assert "4 calls in 3 runs since 30d denied; judged again with 2 rules more: 2 allowed." in out
     assert "--with-tainted takes such calls in" in out
     assert "127.0.0.1 is no public address" in out
-    assert "make test" not in out, "a rule speaks of it"
+    assert "make test" not in out, "a rule covers it"
     answer = json.loads(harness.policy("suggest", "daily", "--json")[1])
     assert len(answer["rules"]) == 2 and answer["section"]["tools"] == []
     assert harness.policy("suggest", "daily", "--confirm", answer["confirm"])[0] == 0

@@ -1,4 +1,4 @@
-"""A pattern speaks of the paths its writer means, in the manner of .gitignore."""
+"""A pattern covers the paths its writer means, in the manner of .gitignore."""
 
 import pytest
 from hypothesis import given

@@ -53,6 +53,10 @@ def test_other_forms_of_uptime_are_accepted(output: str) -> None:
     assert prints_only_numbers("uptime", output)
 
 
+def test_more_memory_promised_than_there_is_is_accepted() -> None:
+    assert prints_only_numbers("free -v", "Comm:       12342044    12508276     -166232")
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -128,15 +128,15 @@ def test_the_empty_policy_allows_only_the_tool_finish(write_policy: Write) -> No
             "lies outside the workspace",
         ),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls $HOME"]', "$ is not expanded"),
-        (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["cat x"]', "the rule does not speak of it"),
+        (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["cat x"]', "the rule does not cover it"),
         (
             f'{ALLOW_SHELL}argv = ["mytool", ["run", "list"]]\nmatch = ["mytoool run"]',
-            "the rule does not speak of it: its argv is mytool list|run",
+            "the rule does not cover it: its argv is mytool list|run",
         ),
         (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls; rm x"]', "default says deny"),
         (
             f'{ALLOW_SHELL}argv = ["ls"]\nnot_match = ["ls -a"]',
-            "rule[0].not_match: the rule speaks of it",
+            "rule[0].not_match: the rule covers it",
         ),
         (
             f'{ALLOW_SHELL}argv = ["sort"]\nprofile = "read-only"\nmatch = ["sort -o x a"]',

@@ -38,7 +38,7 @@ history.md bash_history.md terraform/main.tf nginx.conf keys.py public.asc certi
 
 
 def name_of(pattern: str) -> str:
-    """Return the path of a file that a pattern speaks of."""
+    """Return the path of a file that a pattern covers."""
     if not pattern.endswith("**"):
         pattern = pattern.removesuffix("*")
     return pattern.replace("**/", "", 1).replace("/**", "/inside").replace("*", "x")

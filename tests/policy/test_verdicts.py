@@ -1,4 +1,4 @@
-"""Of all rules that speak of a call the strictest decides; what none speaks of is denied."""
+"""Of all rules that cover a call the strictest decides; what none covers is denied."""
 
 from dataclasses import replace
 

@@ -71,7 +71,7 @@ def test_a_rich_signature_has_a_strict_schema() -> None:
     parameters = strict["parameters"]
     assert parameters["required"] == ["where", "size", "options", "colour", "tags", "title", "at"]
     assert parameters["additionalProperties"] is False
-    assert "Default: 'x'" in parameters["properties"]["title"]["description"]
+    assert 'Default: "x".' in parameters["properties"]["title"]["description"]
     assert parameters["properties"]["title"]["type"] == ["string", "null"]
 
 
@@ -93,11 +93,47 @@ def test_a_rich_signature_has_a_strict_schema() -> None:
         {"type": "object", "properties": {"a": {"type": "array"}}},
         {"anyOf": [{"type": "object", "properties": {}}]},
         {"type": "object", "properties": {"a": {"not": {"type": "null"}}}},
+        {  # as in draft 7
+            "type": "object",
+            "properties": {"a": {"$ref": "#/definitions/P"}},
+            "definitions": {"P": {"type": "string"}},
+        },
+        {"type": "object", "properties": {"a": {"$ref": "https://example.org/p.json"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/Q"}}, "$defs": {"P": {}}},
+        {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"]},
     ],
 )
 def test_a_schema_without_a_strict_form_is_sent_unchanged(parameters: Json) -> None:
     function = {"name": "f", "description": "d", "parameters": parameters}
     assert make_strict([function]) == [function]
+
+
+@pytest.mark.parametrize(("default", "text"), [(True, "true"), (None, "null"), ("é", '"é"')])
+def test_a_default_is_described_in_json(default: object, text: str) -> None:
+    schema = {"type": ["boolean", "string", "null"], "default": default}
+    parameters = {"type": "object", "properties": {"a": schema}}
+    (strict,) = make_strict([{"name": "f", "parameters": parameters}])
+    assert strict["parameters"]["properties"]["a"]["description"] == f"Default: {text}."
+
+
+def test_a_schema_may_refer_to_itself_and_to_its_definitions() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"inner": {"$ref": "#"}, "a": {"$ref": "#/$defs/P"}},
+        "$defs": {"P": {"type": "string"}},
+    }
+    (strict,) = make_strict([{"name": "f", "parameters": parameters}])
+    assert strict["strict"] is True
+
+
+def test_null_for_an_optional_property_is_removed_in_the_items_of_an_optional_list() -> None:
+    def place(points: list[Point] | None = None) -> None:
+        """Place points."""
+
+    arguments = {"points": [{"x": 1, "y": None, "label": None}]}
+    assert remove_filler_nulls(arguments, schema_of(place)["parameters"]) == {
+        "points": [{"x": 1, "label": None}]
+    }
 
 
 def test_a_function_without_parameters_is_strict_too() -> None:

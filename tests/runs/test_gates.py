@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.cli import inspect
+from daemon.cli.call import SKIPPED
 from daemon.definitions.schedule import Schedule
 from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
 from daemon.policy.policy import Policy
@@ -32,6 +33,7 @@ from tests.empty_database import copy_empty_database
 from tests.engine_harness import EngineHarness as Ledger
 from tests.engine_harness import at, routine
 from tests.properties import scaled_settings
+from tests.replaying import ReplayedApp
 from tests.runs.test_run import START, RunHarness
 
 # --- command
@@ -506,3 +508,66 @@ to = "log"
 
 def test_inspect_knows_how_runs_are_started_that_look_at_no_gate():
     assert frozenset(inspect.UNGATED_TRIGGERS) == UNGATED_TRIGGERS
+
+
+# --- a person who asks for the gate
+
+COUNTED = """
+[run]
+mode = "script"
+[[gather]]
+name = "files"
+tool = "file_list"
+[gate]
+{gate}
+[[deliver]]
+to = "log"
+"""
+
+
+@pytest.fixture
+def app(tmp_path):
+    app = ReplayedApp(tmp_path)
+    rules = '[[rule]]\ntool = "file_list"\neffect = "allow"\n'
+    rules += '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["test"]\n'
+    app.write("policy.toml", f"version = 1\n{rules}")
+    return app
+
+
+async def run_gated(app, **body):
+    answer = await app.request("POST", "/v1/routines/count/run", {"gate": True, **body})
+    if answer.status != 200:
+        return answer.json["detail"]
+    return await app.finish(answer.json["id"])
+
+
+@pytest.mark.parametrize("gate", ['changed = ["files"]', 'command = ["test", "-e", "go"]'])
+async def test_a_run_by_hand_asks_the_gate_where_a_person_wants_it(app, gate):
+    app.write_routine("count", COUNTED.format(gate=gate))
+    async with app, app.serve_api() as socket:
+        (app.workspace / "a").touch()
+        assert (await app.run("count")).status is Status.SUCCEEDED
+        run = await run_gated(app)
+        assert run.status is Status.SKIPPED
+        assert "nothing changed in files" in run.detail or "test -e go" in run.detail
+        assert "looks at none" not in (await agentctl(socket, "inspect", run.id)).out
+        result = await agentctl(socket, "run", "count", "--gate")
+        assert result.code == SKIPPED
+        assert f"skipped: {run.detail}" in " ".join(result.err.split())
+        (app.workspace / "go").touch()
+        result = await agentctl(socket, "run", "count", "--gate")
+        assert (result.code, "go" in result.out) == (0, True), result.err
+
+
+async def test_a_gate_that_is_closed_before_there_is_a_run_refuses_it(app):
+    app.write_routine("count", COUNTED.format(gate='max_per_day = 1\nidle = "1h"'))
+    async with app:
+        (app.workspace / "a").touch()
+        run = await run_gated(app, event="first")
+        assert run.status is Status.SUCCEEDED, "who asks is not idle, and that does not count"
+        await app.deliver()
+        assert await run_gated(app, event="second") == (
+            "the gate of count is closed: max_per_day = 1; without --gate it runs all the same"
+        )
+        assert (await run_gated(app, event="first")).id == run.id
+        assert (await app.run("count")).status is Status.SUCCEEDED

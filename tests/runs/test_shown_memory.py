@@ -81,6 +81,31 @@ async def test_five_runs_that_write_and_then_read_never_wait_for_an_approval(app
         assert prompt["left_out"]["tools"] == ["file_write"]
 
 
+@pytest.mark.parametrize(
+    ("goal", "shown"),
+    [
+        ("Read the config of the tools that exist here.", False),
+        ("Read the config of agentd.", True),
+        ("Say which config agentctl reads.", True),
+        ("Read the config of myagentdir.", False),
+    ],
+)
+async def test_a_routine_is_told_of_agentd_only_if_its_goal_asks(app, goal, shown):
+    app.write_routine(
+        "asker", WRITER.replace("Note what is new in the inbox about the garden.", goal)
+    )
+    async with app:
+        await app.daemon.store.memory.seed({"agentd:config": "The config is here.toml."})
+        run = await run_with_report(app, "asker")
+        assert ("here.toml" in (await prompt_of(app, run))["system"]) is shown
+        found = tool_call("memory_recall", query="which config")
+        run = await run_with_report(app, "asker", found)
+        results = [
+            step.body["text"] for step in await app.steps(run) if step.kind is StepKind.RESULT
+        ]
+        assert "here.toml" in results[0]
+
+
 async def test_recalling_tainted_memory_taints_the_run(app):
     async with app:
         await run_with_report(app, "writer", READ)

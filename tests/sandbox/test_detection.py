@@ -84,6 +84,28 @@ async def test_a_sandbox_level_that_cannot_start_is_skipped_with_its_error(
     assert "No permissions to create new namespace" in sandbox.missing[0]
 
 
+async def test_a_bubblewrap_that_cannot_be_executed_is_skipped_with_its_error(
+    tmp_path: Path, user: User | None
+) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_bytes(b"garbage")
+    fake.chmod(0o755)
+    sandbox = await choose_sandbox("prefer", tmp_path, user, bwrap=[str(fake)])
+    assert sandbox.level != "bubblewrap"
+    assert "could not be tried" in sandbox.missing[0]
+    assert "Exec format error" in sandbox.missing[0]
+
+
+async def test_a_line_with_several_tabs_does_not_end_the_detection(
+    tmp_path: Path, user: User | None
+) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text(f"#!/bin/sh\nprintf 'bwrap:\\ta\\tb\\n'\n{CLAIMING}")
+    fake.chmod(0o755)
+    sandbox = await choose_sandbox("prefer", tmp_path, user, bwrap=[str(fake)])
+    assert sandbox.missing[0].startswith("bubblewrap: a program could write outside")
+
+
 async def test_escape_tests_succeed_without_confinement(tmp_path: Path, user: User | None) -> None:
     held_by_name = {
         test.name: test.is_blocked

@@ -56,9 +56,17 @@ def test_output_is_cut_between_lines_and_between_characters() -> None:
         (b"\x1b[1;31mred\x1b[0m", "red"),
         (b"\x1b]0;title\x07text", "text"),
         (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        (b"a\x1bPq#0;2;0\x1b\\b", "ab"),
+        (b"a\x1b_Gf=24\x1b\\b", "ab"),
         (b"a\0b\x07", "a\\x00b\\x07"),
         (b"\xc2\x9b31m", "\\x9b31m"),
     ],
 )
 def test_output_bytes_become_text_without_terminal_sequences(data: bytes, text: str) -> None:
     assert decode_readable(data) == text
+
+
+@pytest.mark.parametrize("kind", "]PX^_")
+def test_a_terminal_sequence_without_end_hides_no_output_behind_it(kind: str) -> None:
+    data = f"\x1b{kind}0;title\nimportant line\n\x1b[1msecond\x07\n".encode()
+    assert decode_readable(data) == "0;title\nimportant line\nsecond\\x07\n"

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,27 @@ async def test_programs_gain_no_privileges_by_set_uid(tmp_path: Path) -> None:
     assert "NoNewPrivs:\t1" in result.output.text()
 
 
+@linux
+async def test_programs_run_where_a_filter_keeps_priorities_as_they_are(tmp_path: Path) -> None:
+    daemon = f"""
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from daemon.sandbox.running import PreparedProgram, run
+from daemon.sandbox.syscall_filter import CallRule, compile_filter
+from daemon.system import syscalls
+syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+syscalls.seccomp_set_filter(compile_filter([CallRule("setpriority", 0x50001)]))  # EPERM, as SystemCallFilter=~@resources
+line = [(";", [PreparedProgram(path="/bin/echo", argv=["echo", "works"])])]
+result = asyncio.run(run(line, folder=Path({str(tmp_path)!r}), environment={{}}, seconds=60, output_bytes=1000))
+print(result.code, result.output.text())
+"""  # noqa: E501
+    process = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", daemon], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == "0 works\n\n"
+
+
 # --- what is left
 
 
@@ -383,3 +405,31 @@ async def test_a_program_over_the_output_limit_is_killed(tmp_path: Path) -> None
     result = await run_in(tmp_path, (";", [python(forever)]), max_output_bytes=1 << 20)
     assert result.stop_cause == "output"
     assert result.output.size < 4 << 20
+
+
+def use_up_descriptors() -> list[int]:
+    fds: list[int] = []
+    with suppress(OSError):
+        while True:
+            fds.append(os.open("/dev/null", os.O_RDONLY))
+    return fds
+
+
+@linux
+@pytest.mark.parametrize("free", range(1, 8))
+async def test_a_line_that_gets_too_few_descriptors_keeps_none(tmp_path: Path, free: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 500), hard))
+    fds = use_up_descriptors()
+    try:
+        for _ in range(free):
+            os.close(fds.pop())
+        with pytest.raises(OSError, match="Too many open files"):
+            await run_in(tmp_path, (";", [python("pass")]))
+        released_fds = use_up_descriptors()
+        fds += released_fds
+        assert len(released_fds) == free
+    finally:
+        for fd in fds:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

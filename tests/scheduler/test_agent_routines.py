@@ -128,7 +128,7 @@ REFUSED = [
     ({"name": "planner"}, "there is a routine planner already"),
     ({"name": "../x"}, "a routine's name is made of"),
     ({"name": "ask"}, "is taken by agentd"),
-    ({"name": "other"}, "the policy speaks of routines of that name"),
+    ({"name": "other"}, "the policy has rules for routines of that name"),
     ({"tools": ["shell"]}, "you have no shell to pass on"),
     ({"tools": ["routine"]}, "you have no routine to pass on"),
     ({"tools": ["*"]}, "you have no * to pass on"),
@@ -207,7 +207,7 @@ async def test_a_policy_rule_for_an_agent_made_routine_grants_nothing_but_may_de
     assert not policy.judge("shell", {"command": "df"}, routine="planner/tea").allows
     assert not policy.judge("file_read", {"path": "notes"}, routine="planner/tea").allows
     ((ok, text),) = await run_calls(app, call(**TEA))
-    assert not ok and "the policy speaks of routines of that name (rule 5 (shell: df))" in text
+    assert not ok and "the policy has rules for routines of that name (rule 5 (shell: df))" in text
 
 
 async def test_routine_made_by_an_agent_makes_no_routines(app):

@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from daemon.definitions.routines.routine import Routine
-from daemon.errors import NotFound, Refused, StoreFull
+from daemon.errors import ConfigError, Fault, NotFound, Refused, StoreFull
 from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
@@ -583,6 +583,14 @@ async def test_unknown_or_invalid_routine_is_refused(harness: EngineHarness) -> 
         await harness.engine.pause("torn")
     with pytest.raises(NotFound):
         harness.engine.next_slots("nightly")
+
+
+async def test_a_refusal_says_how_many_more_faults_there_are(harness: EngineHarness) -> None:
+    fault = Fault(file="x.toml", key="run.prompt", found="", problem="is missing")
+    await harness.boot(routine())
+    harness.engine._faults = {"torn": ConfigError(fault, fault, fault)}
+    with pytest.raises(Refused, match=r"is missing; and 2 more: agentctl show torn$"):
+        await harness.engine.run_now("torn")
 
 
 async def test_engine_loaded_without_start_runs_only_on_command(

@@ -299,7 +299,7 @@ HOURS = {
             "disabled",
             "daily does not start at @: its file says enabled = false.",
         ),
-        ({}, "undecided", "daily is due since @, and its slot is just being settled."),
+        ({}, "undecided", "daily is due since @, and its start is being decided right now."),
         (
             {"trigger": {"cron": "0 8 * * *", "timezone": "UTC"}},
             "never_due",

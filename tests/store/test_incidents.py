@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from daemon.errors import NotFound
+from daemon.memory.erasure import journal_rows
 from daemon.models import (
     ApprovalRequest,
     Delivery,
@@ -19,6 +22,7 @@ from daemon.models import (
     WaitingNotice,
     new_id,
 )
+from daemon.store.connection import Connection
 from daemon.store.incidents import IncidentSettings, signature_of
 from daemon.store.journal import Claim, Journal
 from daemon.testing import FakeClock
@@ -341,3 +345,83 @@ async def test_removing_a_routine_closes_its_incident_and_says_so_once(
     assert await list_deliveries(ledger.journal) == ["failed", "incident.recovered"]
     notice = (await ledger.journal.outbox.find())[0]
     assert notice.options["title"] == "daily was removed, and its incident is closed"
+
+
+SENTENCE = "the walrus Ada at 47 Shore Road did not answer"
+
+
+async def list_copies(ledger: Ledger) -> list[str]:
+    """Return the options of all deliveries and the rows of all incidents."""
+    rows = await ledger.db.read(
+        lambda connection: [
+            *connection.execute("SELECT options, coalesce(error, '') FROM outbox"),
+            *connection.execute("SELECT detail, signature FROM incident"),
+        ]
+    )
+    return [column for row in rows for column in row]
+
+
+@pytest.mark.parametrize("recovers", [True, False])
+async def test_an_erased_run_leaves_its_error_in_no_delivery_and_no_incident(
+    ledger: Ledger, clock: FakeClock, recovers: bool
+) -> None:
+    to = [("mail", {"detail": SENTENCE, "trigger": "cron"})]
+    other_run = await end_run(ledger, clock, detail="exit 1", to=[("mail", {"detail": "exit 1"})])
+    run = await end_run(ledger, clock, detail=SENTENCE, to=to)
+    if recovers:
+        await end_run(ledger, clock, Status.SUCCEEDED, None)
+    assert "walrus" in str(await list_copies(ledger))
+    await ledger.db.write(
+        lambda connection: journal_rows.erase_run(connection, run.id, clock.now()), durable=True
+    )
+    copies = await list_copies(ledger)
+    assert "walrus" not in str(copies) and "Shore Road" not in str(copies)
+    assert f'"detail":"{other_run.detail}"' in str(copies)
+    assert {
+        delivery.options.get("trigger")
+        for delivery in await ledger.journal.outbox.find(run=run.id)
+        if "notice" not in delivery.options
+    } == {"cron"}
+    assert (await ledger.journal.audit.verify()).broken is None
+
+
+async def test_the_failure_after_an_erasure_is_a_new_incident(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for _ in range(2):
+        run = await end_run(ledger, clock, detail=SENTENCE)
+        await ledger.db.write(
+            lambda connection, run=run: journal_rows.erase_run(connection, run.id, clock.now())
+        )
+    await end_run(ledger, clock, detail=SENTENCE)
+    assert len(await ledger.journal.incidents.find()) == 3
+    await end_run(ledger, clock, Status.SUCCEEDED, None)
+    assert await ledger.journal.incidents.find() == []
+
+
+async def test_quotes_in_deliveries_and_incidents_are_found_and_overwritten(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    to = [("mail", {"detail": SENTENCE, "trigger": "cron"})]
+    run = await end_run(ledger, clock, detail=SENTENCE, to=to)
+
+    def overwrite(connection: Connection) -> set[str]:
+        quoting_texts = [
+            text for text in journal_rows.read_texts(connection, [run.id]) if b"walrus" in text.body
+        ]
+        for text in quoting_texts:
+            journal_rows.rewrite(connection, text, lambda body: body.replace(b"walrus", b"[gone]"))
+        return {text.table for text in quoting_texts}
+
+    assert await ledger.db.write(overwrite) == {"run", "outbox", "incident"}
+    copies = str(await list_copies(ledger))
+    assert "walrus" not in copies and '"trigger":"cron"' in copies
+    [incident] = await ledger.journal.incidents.find()
+    assert incident.detail == SENTENCE.replace("walrus", "[gone]")
+
+
+def test_each_table_that_an_erasure_changes_is_written_anew() -> None:
+    source = Path(journal_rows.__file__).read_text()
+    tables = set(re.findall(r"(?:UPDATE|DELETE FROM) ([a-z]+)\b", source))
+    assert {"novelty", "outbox"} < tables
+    assert tables | {"incident"} <= set(journal_rows._TABLES_WITH_TEXT)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from daemon.errors import ConfigError, StateBusy
-from daemon.store.lock import filesystem, lock_state
+from daemon.store.lock import filesystem, find_holder, lock_state
 
 HOLD = """
 import sys
@@ -83,6 +83,13 @@ def test_a_released_state_lock_leaves_no_pid(tmp_path: Path) -> None:
     assert lock.path.read_text() == ""
     with lock_state(tmp_path):
         pass
+
+
+def test_the_daemon_of_a_state_folder_is_found_by_its_lock(tmp_path: Path) -> None:
+    assert find_holder(tmp_path) is None
+    with lock_state(tmp_path):
+        assert find_holder(tmp_path) == os.getpid()
+    assert find_holder(tmp_path) is None
 
 
 def test_a_state_lock_without_a_pid_is_reported_without_a_pid(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import daemon
-from daemon.memory.rows import by_ids
+from daemon.memory.rows import texts_by_id
 from daemon.store.connection import SqliteConnection, open_reader, open_writer
 from daemon.store.database import MIGRATIONS
 from tests.postgres import Server
@@ -169,7 +169,7 @@ def _plan_of_texts(connection: SqliteConnection) -> list[str]:
     """Return how SQLite finds 64 texts of memory by their ids."""
     queries: list[str] = []
     connection.set_trace_callback(queries.append)
-    by_ids(connection, range(1, 65))
+    texts_by_id(connection, range(1, 65))
     connection.set_trace_callback(None)
     plan = connection.execute(f"EXPLAIN QUERY PLAN {queries[0]}")
     return [row[3] for row in plan]

@@ -168,6 +168,13 @@ def test_events_that_concern_a_person_are_one_sentence(record: dict[str, Any], l
     assert " ".join(text.strip() for text in LinesOf()(record)).startswith(line)
 
 
+def test_the_last_line_of_a_daemon_that_was_stopped_says_so() -> None:
+    lines = LinesOf()
+    assert lines({"event": "daemon.stopping", "runs": 0}) == ["- stopping", "- stopped"]
+    assert lines() == ["- stopping", "- stopped"]
+    assert LinesOf()({"event": "engine.started"}) == [], "it did not come to a stop"
+
+
 @pytest.mark.parametrize("event", ["engine.started", "sandbox.chosen", "executor.draining"])
 def test_other_infos_have_no_line(event: str) -> None:
     assert LinesOf()({"event": event, "routine": "daily", "detail": "x"}) == []

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from daemon.web.today import find_attention_items, find_failing_routines
+import re
+from datetime import UTC, datetime
+
+from daemon.models import new_id
+from daemon.web.rendering import render
+from daemon.web.today import find_attention_items, find_failing_routines, show_today
 
 
 def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00:00Z") -> dict:
@@ -28,6 +33,71 @@ def test_a_failure_is_over_when_a_later_run_has_succeeded() -> None:
         make_run("broken", "succeeded"),
     ]
     assert find_failing_routines(runs) == ["broken"]
+
+
+def test_a_run_that_was_skipped_or_cancelled_mends_nothing() -> None:
+    runs = [
+        make_run("broken", "skipped"),
+        make_run("broken", "cancelled"),
+        make_run("broken", "failed"),
+        make_run("broken", "succeeded"),
+    ]
+    assert find_failing_routines(runs) == ["broken"]
+
+
+class Answers:
+    """The answers of a daemon with these runs of today, the newest first, and incidents."""
+
+    def __init__(self, *outcomes: tuple[str, str], incidents: tuple[dict, ...] = ()) -> None:
+        now = datetime.now(UTC).isoformat()
+        runs = [
+            {"id": new_id(), "slot": now, "created": now, "detail": "", "headline": ""}
+            | {"delivery": None, "report": "", "taint": "", "provider": "m"}
+            | make_run(routine, status, ended=now)
+            for routine, status in outcomes
+        ]
+        status = make_status() | {"incidents": list(incidents), "zone": "UTC", "version": "1"}
+        status |= {"started": now, "active": [], "paused": []}
+        self.answers = {"/v1/status": status, "/v1/runs": {"items": runs, "next": None}}
+
+    def request(self, method: str, path: str) -> dict:
+        return self.answers.get(path.partition("?")[0], {"items": [], "next": None})
+
+
+def read_page(answers: Answers) -> tuple[str, list[str], str]:
+    """Return the heading of the page, its alarms and what it says quietly of failures."""
+    page = render(*show_today(answers, query={}))
+    texts = {
+        name: [" ".join(re.sub("<[^>]*>", "", text).split()) for text in re.findall(pattern, page)]
+        for name, pattern in {
+            "heading": r"(?s)<h1[^>]*>(.*?)</h1>",
+            "alarms": r'<p class="alarm"[^>]*>(.*?)</p>',
+            "quiet": r'<p class="quiet"[^>]*>(.*?)</p>',
+        }.items()
+    }
+    quiet = [text for text in texts["quiet"] if "Failed" in text or "incident" in text]
+    return texts["heading"][0], texts["alarms"], " ".join(quiet)
+
+
+def test_a_failure_that_is_over_is_no_alarm_below_all_is_well() -> None:
+    heading, alarms, quiet = read_page(
+        Answers(("pages", "succeeded"), ("pages", "failed"), ("pages", "failed"))
+    )
+    assert "All is well" in heading and alarms == []
+    assert quiet == "Failed today, and works again: pages 2 times"
+
+
+def test_what_has_failed_last_is_an_alarm_and_not_well() -> None:
+    heading, alarms, quiet = read_page(Answers(("pages", "failed"), ("notes", "succeeded")))
+    assert "All is well" not in heading and "1 routine failed" in heading
+    assert alarms == ["Failed today: pages"] and not quiet
+
+
+def test_a_failure_that_a_person_knows_of_is_no_alarm() -> None:
+    incident = {"id": 3, "subject": "routine pages", "acked": "2026-03-02T08:00:00Z"}
+    heading, alarms, quiet = read_page(Answers(("pages", "failed"), incidents=(incident,)))
+    assert "All is well" in heading and alarms == []
+    assert quiet == "Failed today: pages (known) 1 incident: routine pages (known)"
 
 
 def test_nothing_is_said_where_all_is_well_or_known() -> None:

@@ -13,15 +13,22 @@ from typing import Any
 import pytest
 
 from daemon.cli.client import Client
+from daemon.cli.inspect import describe_work, event_in_words
 from daemon.web import rendering
 from daemon.web.rendering import (
-    event_in_words,
     one_line_arguments,
     render,
     report_html,
+    sentence_html,
+    text_with_code,
     user_name,
 )
-from daemon.web.transcript import find_first_tainted_call, transcript_context
+from daemon.web.transcript import (
+    describe_task,
+    find_first_tainted_call,
+    group_by_iteration,
+    transcript_context,
+)
 from tests.api.harness import NOW, open_harness
 
 
@@ -36,6 +43,53 @@ async def test_the_page_of_a_run_says_how_long_the_run_worked(tmp_path: Path) ->
             return str(render("standalone.html", context))
 
         assert "3.0 s of work" in await asyncio.to_thread(read_page)
+
+
+def test_the_work_of_a_run_whose_process_was_killed_is_said_to_be_known_in_part() -> None:
+    run = {
+        "active": 0.004,
+        "attempt": 2,
+        "started": "2026-11-20T08:00:00Z",
+        "ended": "2026-11-20T08:00:16Z",
+    }
+    assert describe_work(run) == "16 s after its start, 4 ms of work noted"
+    assert describe_work({**run, "attempt": 1}) == "4 ms of work"
+
+
+@pytest.mark.parametrize(
+    ("asked", "titles", "count"),
+    [
+        ("", ["Task"], 1),
+        ("Greet.", ["Task"], 1),
+        ("Greet.\n\n<facts>", ["Task", "Task and facts"], 2),
+    ],
+)
+async def test_the_page_of_a_run_shows_the_task_once(
+    tmp_path: Path, asked: str, titles: list[str], count: int
+) -> None:
+    async with open_harness(tmp_path) as harness:
+        run = await harness.complete_run()
+        client = Client(str(harness.path))
+        context = await asyncio.to_thread(
+            lambda: transcript_context(client, client.request("GET", f"/v1/runs/{run.id}"))
+        )
+    context["run"]["goal"] = "Greet."
+    step = {"seq": 1, "kind": "message", "call": None, "iteration": 0}
+    steps = [step | {"body": {"source": "goal", "text": asked}}] if asked else []
+    context |= describe_task("Greet.", steps) | {"iterations": group_by_iteration(steps)}
+    page = render("standalone.html", {**context, "style": ""})
+    assert re.findall(r">(Task[^<]*)</", page) == titles
+    assert page.count("Greet.") == count
+
+
+def test_a_text_of_ours_is_a_sentence_with_code_on_a_page() -> None:
+    assert sentence_html("start it by `agentctl <run>`") == (
+        "Start it by <code>agentctl &lt;run&gt;</code>"
+    )
+    assert text_with_code("evil is paused: `<x>`") == "evil is paused: <code>&lt;x&gt;</code>"
+    assert sentence_html("config.toml: a `b") == "config.toml: a `b"
+    assert sentence_html("One `b` and ` c") == "One <code>b</code> and ` c"
+    assert sentence_html("") == ""
 
 
 @pytest.mark.parametrize(

@@ -244,8 +244,8 @@ class Conversations:
         self._withdrawn[event] = None
         if len(self._withdrawn) > MAX_WITHDRAWN:
             del self._withdrawn[next(iter(self._withdrawn))]
-        if routing := self._routing.get(event):
-            routing.cancel()
+        if routing_task := self._routing.get(event):
+            routing_task.cancel()
         if (outcome := self._outcomes.get(event)) and (message := await asyncio.shield(outcome)):
             return message
         if run := await self._journal.slots.get_run_of_event(ASK, event):
@@ -294,18 +294,18 @@ class Conversations:
 
     async def _find_run(self, text: str, active_runs: Sequence[Run], event: str) -> Run | None:
         """Return the run that a message belongs to, unless the message is withdrawn meanwhile."""
-        routing = asyncio.create_task(
+        routing_task = asyncio.create_task(
             find_run_of_message(text, active_runs, self._provider, self._language),
             name="route a message",
         )
-        self._routing[event] = routing
+        self._routing[event] = routing_task
         try:
-            return await routing
+            return await routing_task
         except asyncio.CancelledError:
             self._refuse_withdrawn(event)
             raise
         finally:
-            routing.cancel()
+            routing_task.cancel()
             self._routing.pop(event, None)
 
     def _refuse_withdrawn(self, event: str) -> None:

@@ -113,9 +113,9 @@ class CrontabImport:
     routines: list[ImportedRoutine] = field(default_factory=list)
     targets: dict[str, dict[str, str]] = field(default_factory=dict)
     """New [targets] of config.toml, by name."""
-    refused: list[LineRemark] = field(default_factory=list)
-    existing: list[LineRemark] = field(default_factory=list)
-    """Lines that were imported before, with the routine."""
+    refused_lines: list[LineRemark] = field(default_factory=list)
+    existing_lines: list[LineRemark] = field(default_factory=list)
+    """Those that were imported before, with the routine."""
     notes: list[LineRemark] = field(default_factory=list)
     is_written: bool = False
 
@@ -185,7 +185,7 @@ def compose_import(
             )
     crontab = parse_crontab(source.text, has_users=source.has_users)
     result = CrontabImport(source=source.name)
-    result.refused += [
+    result.refused_lines += [
         LineRemark(line=fault.line, text=fault.text, remark=fault.problem)
         for fault in crontab.faults
     ]
@@ -199,8 +199,8 @@ def compose_import(
         try:
             composer.add(job)
         except LineNotImportable as error:
-            result.refused.append(LineRemark(line=job.line, text=job.text, remark=str(error)))
-    result.refused.sort(key=lambda remark: remark.line)
+            result.refused_lines.append(LineRemark(line=job.line, text=job.text, remark=str(error)))
+    result.refused_lines.sort(key=lambda remark: remark.line)
     return result
 
 
@@ -241,7 +241,7 @@ class _Composer:
         if routine := self._routine_of_head.get(head):
             self._line_of_head[head] = job.line
             remark = LineRemark(line=job.line, text=job.text, remark=routine)
-            self._result.existing.append(remark)
+            self._result.existing_lines.append(remark)
             return
         user = _user_name()
         if job.user and job.user != user:
@@ -348,7 +348,7 @@ class _Composer:
                 os.path.lexists(path) or (folder != "/" and os.path.isdir(folder))  # noqa: PTH112
             )
             real_path = Path(os.path.realpath(path))
-            if is_path and not any(real_path.is_relative_to(shown) for shown in shown_paths):
+            if is_path and not any(map(real_path.is_relative_to, shown_paths)):
                 remark = (
                     f"commands do not see {path}: where this one is to read it, name it in [paths] "
                     "read of policy.toml (a rule of the policy may allow the command then)"
@@ -536,8 +536,8 @@ def describe(result: CrontabImport, config: Config, *, as_json: bool) -> str:
                     for remark in remarks
                 ]
                 for key, remarks in (
-                    ("refused", result.refused),
-                    ("existing", result.existing),
+                    ("refused", result.refused_lines),
+                    ("existing", result.existing_lines),
                     ("notes", result.notes),
                 )
             },
@@ -560,8 +560,8 @@ def describe(result: CrontabImport, config: Config, *, as_json: bool) -> str:
         )
         blocks.append("\n\n".join([head, *rules]))
     for title, remarks in (
-        ("Not taken over", result.refused),
-        ("Imported before, left as it is", result.existing),
+        ("Not taken over", result.refused_lines),
+        ("Imported before, left as it is", result.existing_lines),
         ("Notes", result.notes),
     ):
         if remarks:

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -38,6 +38,8 @@ class LogFilter:
     run: str | None = None
     level: str = "debug"
     since: datetime | None = None
+    has_line: Callable[[dict[str, Any]], bool] | None = None
+    """Whether a record is shown at all; all are if left out."""
 
     def __call__(self, line: str) -> dict[str, Any] | None:
         """Return the record of a line, if it passes the filter."""
@@ -55,7 +57,9 @@ class LogFilter:
         level = record.get("level")
         if level in LEVELS and LEVELS.index(level) < LEVELS.index(self.level):
             return None
-        return None if self.since and _time_of(record) < self.since else record
+        if self.since and _time_of(record) < self.since:
+            return None
+        return record if self.has_line is None or self.has_line(record) else None
 
 
 def _time_of(record: dict[str, Any]) -> datetime:
@@ -141,7 +145,11 @@ def _show(options: argparse.Namespace, file: Path, log_filter: LogFilter) -> int
             f"Start it with: {start_command()}\n"
         )
         return 4
+    printer = None
     show = _print_raw if options.json else _make_printer(sys.stdout)
+    if sys.stdout.isatty() and not (options.json or options.long):
+        printer = _ShortPrinter(sys.stdout, file, is_live=options.follow)
+        log_filter, show = replace(log_filter, has_line=printer.has_line), printer.show
     number = options.lines
     if number is None and not log_filter.since:
         number = DEFAULT_LINES
@@ -149,8 +157,11 @@ def _show(options: argparse.Namespace, file: Path, log_filter: LogFilter) -> int
         records = last_records(_lines_newest_first(file), log_filter, number)
         for line, record in records:
             show(line, record)
+        if printer:
+            printer.close()
         if not records:
-            sys.stderr.write(f"agentctl: no line of {file} fits\n")
+            hint = "; --long shows also what has no short line" if printer else ""
+            sys.stderr.write(f"agentctl: no line of {file} fits{hint}\n")
         return 0
     import structlog
 
@@ -160,6 +171,9 @@ def _show(options: argparse.Namespace, file: Path, log_filter: LogFilter) -> int
         asyncio.run(follow(file, log_filter, number, show))
     except KeyboardInterrupt:
         return 130
+    finally:
+        if printer:
+            printer.close()
     return 0
 
 
@@ -188,6 +202,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--state", type=Path, metavar="DIR", help="the state folder whose log is meant"
     )
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help="each event with all its fields, which a terminal shows as short lines only",
+    )
     parser.add_argument("--json", action="store_true", help="the lines as they are")
     return parser
 
@@ -205,6 +224,50 @@ def _make_printer(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
         stream.flush()
 
     return show
+
+
+class _ShortPrinter:
+    """Prints records as the daemon shows them at its own terminal, below the day where that is not
+    today.
+    """
+
+    def __init__(self, stream: IO[str], file: Path, *, is_live: bool) -> None:
+        from daemon.cli.call import agentctl_command
+        from daemon.telemetry.console import EventConsole
+        from daemon.telemetry.redaction import Secrets
+
+        self._stream, self._colour = stream, wants_colour(stream)
+        self._day = datetime.now().astimezone().date()
+        self._console = EventConsole(
+            stream,
+            Secrets(),  # the log has none
+            colour=self._colour,
+            workspace=file.parent.parent / "workspace",
+            agentctl=agentctl_command(),
+            is_live=is_live,
+        )
+        self._console.begin()
+
+    def has_line(self, record: dict[str, Any]) -> bool:
+        try:
+            return self._console.has_line(record)
+        except (KeyError, TypeError, ValueError):  # of a version with other fields
+            return True
+
+    def show(self, _line: str, record: dict[str, Any]) -> None:
+        day = _time_of(record).astimezone().date()
+        if day != self._day:
+            self._day = day
+            self._console.write_waiting()
+            self._stream.write(f"{day:%A %d %B %Y}\n")
+        try:
+            self._console.write(record)
+        except (KeyError, TypeError, ValueError):
+            self._stream.write(format_line(record, colour=self._colour) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._console.close()
 
 
 def last_records(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,12 @@ from zoneinfo import ZoneInfo
 
 import tomli_w
 
+from daemon.app.commands.pages import (
+    find_missing_rule,
+    find_unread_urls,
+    is_url,
+    name_pages,
+)
 from daemon.app.commands.recipes import find_recipe, needed_lines
 from daemon.app.commands.validate import TOOLS, policy_faults, policy_notes
 from daemon.app.policy import load_policy, with_folders_in_use
@@ -28,7 +34,8 @@ from daemon.definitions.routines.source import check_source, path_of_new
 from daemon.definitions.schedule import Schedule
 from daemon.definitions.schedule_text import Trigger, UnclearScheduleError, parse_schedule_text
 from daemon.definitions.words import did_you_mean, display
-from daemon.errors import ConfigError, Refused
+from daemon.errors import ConfigError, Refused, UnclearArgument
+from daemon.policy.policy import Policy
 from daemon.runs.approvals.expected import describe_approvals
 from daemon.scheduler.routine_checks import routine_checks
 from daemon.scheduler.routine_times import schedule_of
@@ -82,7 +89,9 @@ required = false
 """,
     ),
 }
-"""By the name that --look takes. `files` is gathered for a trigger `watch`, and for no prompt."""
+"""By the name that --look takes, besides the URLs of pages. `files` is gathered for a trigger
+`watch`, and for no prompt.
+"""
 _TABLE = re.compile(r"^(?=\[)", re.MULTILINE)
 _PROMPT = re.compile(r'^prompt = (?:""".*?"""|"(?:[^"\\\n]|\\.)*")', re.MULTILINE | re.DOTALL)
 
@@ -99,8 +108,8 @@ class NewRoutineOptions:
     targets: Sequence[str] = ()
     """Where reports go; empty: where the recipe sends them, else into a file."""
     facts: Sequence[str] | None = None
-    """The names of the FACT_TEMPLATES to gather; None for those that the prompt and the trigger
-    ask for.
+    """The names of the FACT_TEMPLATES to gather, and URLs of pages; None for those facts that the
+    prompt and the trigger ask for.
     """
 
 
@@ -117,6 +126,13 @@ class NewRoutine:
     """What a person is asked about in its runs; empty if nothing, None if that is not known."""
     notes: Sequence[str]
     """What else the policy says of it."""
+    policy_file: Path
+    rule: str
+    """The rule that policy.toml lacks, so that its runs may read the pages that they gather; empty
+    if it lacks none.
+    """
+    fails: bool
+    """Whether each of its runs would fail by the policy as it is."""
 
     @property
     def words(self) -> str:
@@ -174,6 +190,7 @@ def compose(
         if options.recipe is not None:
             hint = f"; what the recipe needs stands at its head: {find_recipe(options.recipe)}"
         raise Refused(f"{error}{hint}") from None
+    rule, fails = "", False
     try:
         policy = load_policy(config, state=state, socket=socket, own_tools=own_tools)
     except ConfigError as error:
@@ -182,10 +199,15 @@ def compose(
         routines = [*routines_read.routines.values(), routine]
         policy = with_folders_in_use(policy, config, routines, state=state)
         approvals = describe_approvals(routine, policy, datetime.now().astimezone())
-        notes = [str(fault) for fault in policy_faults(policy, [routine])]
-        notes += [note for note in policy_notes(policy, [routine]) if note != approvals]
-        if notes and needed_lines(text, "policy.toml"):
-            notes.append("the lines that it needs in policy.toml stand at the head of the file")
+        faults = policy_faults(policy, [routine])
+        fails = bool(faults)
+        rule = find_missing_rule(policy, routine, _make_policy_reader(config, state, own_tools))
+        notes = []
+        if not rule:
+            notes = [str(fault) for fault in faults]
+            notes += [note for note in policy_notes(policy, [routine]) if note != approvals]
+            if notes and needed_lines(text, "policy.toml"):
+                notes.append("the lines that it needs in policy.toml stand at the head of the file")
     if _asks_for_mail(options.prompt or "") and not any(
         config.targets[target.to].kind in ("mail", "apprise")
         for target in routine.deliver
@@ -195,6 +217,12 @@ def compose(
             "the prompt asks for a mail, which no agent sends: --to NAME delivers to "
             "[targets.NAME] of config.toml"
         )
+    if unread_urls := find_unread_urls(routine):
+        notes.append(
+            f"no run reads {', '.join(map(display, unread_urls))}, which the prompt names: nothing "
+            "gathers it, and no tool is offered; remove the file and write it again with --look "
+            f"{','.join(map(display, unread_urls))}"
+        )
     return NewRoutine(
         path=path,
         text=text,
@@ -203,20 +231,35 @@ def compose(
         now=now,
         asks=approvals,
         notes=notes,
+        policy_file=config.policy_path,
+        rule=rule,
+        fails=fails,
     )
+
+
+def _make_policy_reader(
+    config: Config, state: Path, own_tools: Sequence[str]
+) -> Callable[[str], Policy]:
+    """Return a function that reads the text of a policy, or raises ConfigError."""
+
+    def read(text: str) -> Policy:
+        plain_text = text.removeprefix("\ufeff")
+        return Policy.read(plain_text, workspace=config.workspace_path(state), tools=own_tools)
+
+    return read
 
 
 def _read_schedule(options: NewRoutineOptions, zone: ZoneInfo, now: datetime) -> Trigger | None:
     """Return the [trigger] that the words of the schedule mean; None to use that of the recipe.
 
-    Raises Refused for words that are not clear.
+    Raises UnclearArgument for words that are not clear.
     """
     if not options.schedule.strip() and options.recipe is not None:
         return None
     try:
         return parse_schedule_text(options.schedule, zone, now=now)
     except UnclearScheduleError as error:
-        raise Refused(str(error)) from None
+        raise UnclearArgument(str(error)) from None
 
 
 def _asks_for_mail(prompt: str) -> bool:
@@ -243,14 +286,17 @@ def _text_of_task(
     tables = [
         _table("[trigger]", trigger),
         _table("[run]", {"prompt": task}),
-        *(FACT_TEMPLATES[name].table for name in facts),
+        *(FACT_TEMPLATES[name].table for name in facts if not is_url(name)),
+        *_page_tables(filter(is_url, facts)),
         *_deliver_tables(options.targets or ["file"], _report_path(trigger, zone, now)),
     ]
     return f"# {display(' '.join(options.schedule.split()))}\n" + "\n".join(tables)
 
 
 def _choose_facts(options: NewRoutineOptions, trigger: Trigger) -> list[str]:
-    """Return the names of the FACT_TEMPLATES to gather. Raises Refused for an unknown name."""
+    """Return the names of the FACT_TEMPLATES to gather, and URLs. Raises Refused for an unknown
+    name.
+    """
     if options.facts is None:
         prompt = options.prompt or ""
         facts = [
@@ -260,8 +306,9 @@ def _choose_facts(options: NewRoutineOptions, trigger: Trigger) -> list[str]:
         ]
         return [*facts, *(["files"] if "watch" in trigger else [])]
     for name in options.facts:
-        if name not in FACT_TEMPLATES:
-            raise Refused(f"--look knows no {name!r}; {did_you_mean(name, FACT_TEMPLATES)}")
+        if name not in FACT_TEMPLATES and not is_url(name):
+            known = did_you_mean(name, FACT_TEMPLATES)
+            raise Refused(f"--look knows no {name!r}; {known}, or the URL of a page")
     return list(dict.fromkeys(options.facts))
 
 
@@ -284,14 +331,12 @@ def _text_of_recipe(
     options: NewRoutineOptions, trigger: Trigger | None, *, zone: ZoneInfo, now: datetime
 ) -> str:
     """Return the file of a recipe, with its comments, changed as the options say."""
-    if options.facts is not None:
-        raise Refused(
-            "--look and --no-look are for a routine without --recipe, which gathers its own"
-        )
     file = find_recipe(options.recipe or "")
     text = file.read_text("utf-8")
     data = tomllib.loads(text)
     tables = _TABLE.split(text)
+    if options.facts is not None:
+        tables = _replace_pages(tables, data, options)
     if trigger is not None:
         data["trigger"] = trigger
         tables = _replace_tables(tables, "[trigger]", [_table("[trigger]", trigger)])
@@ -316,6 +361,38 @@ def _text_of_recipe(
             f"{display(file)} has another layout than a recipe; copy it and edit the copy"
         )
     return text
+
+
+def _replace_pages(
+    tables: list[str], data: dict[str, Any], options: NewRoutineOptions
+) -> list[str]:
+    """Return the tables of a recipe that reads pages with other pages, and change `data` so. Raises
+    Refused for another recipe.
+    """
+    urls = list(dict.fromkeys(options.facts or ()))
+    reads_pages = {step["tool"] for step in data.get("gather", ())} == {"http_request"}
+    if not (urls and all(map(is_url, urls)) and reads_pages):
+        raise Refused(
+            "--look and --no-look are for a routine without --recipe, which gathers its own"
+            + ("; of this one --look takes the URLs of other pages" if reads_pages else "")
+        )
+    new_tables = list(_page_tables(urls))
+    data["gather"] = tomllib.loads("\n".join(new_tables))["gather"]
+    tables = _replace_tables(tables, "[[gather]]", new_tables)
+    url_list = ", ".join(map(_quote, urls))
+    tables[0] = re.sub(
+        r"^#   urls = \[.*\]", lambda _: f"#   urls = [{url_list}]", tables[0], flags=re.MULTILINE
+    )
+    if "changed" in data.get("gate", ()):
+        data["gate"]["changed"] = [f"{step['name']}.body" for step in data["gather"]]
+        line = f"changed = [{', '.join(map(_quote, data['gate']['changed']))}]"
+        tables = [
+            re.sub(r"^changed = \[[^\]]*\]", lambda _: line, table, flags=re.MULTILINE)
+            if table.startswith("[gate]\n")
+            else table
+            for table in tables
+        ]
+    return tables
 
 
 def _replace_tables(tables: Sequence[str], head: str, new_tables: Iterable[str]) -> list[str]:
@@ -345,6 +422,18 @@ def _table(head: str, data: Mapping[str, Any]) -> str:
     """Return a table of TOML; a list with one item takes one line."""
     text = tomli_w.dumps(data, multiline_strings=True)
     return f"{head}\n" + re.sub(r" = \[\n    (.*),\n\]", r" = [\1]", text)
+
+
+def _page_tables(urls: Iterable[str]) -> Iterable[str]:
+    """Yield a [[gather]] for each page."""
+    for name, url in name_pages(urls).items():
+        head = f"[[gather]]\nname = {_quote(name)}\n"
+        yield f'{head}tool = "http_request"\nargs = {{ url = {_quote(url)} }}\n'
+
+
+def _quote(text: str) -> str:
+    """Return a text as TOML has it."""
+    return tomli_w.dumps({"x": text}).removeprefix("x = ").rstrip("\n")
 
 
 def _deliver_tables(
@@ -382,6 +471,7 @@ def describe(new_routine: NewRoutine, *, json: bool) -> str:
                 "targets": [target.to for target in routine.deliver],
                 "asks": new_routine.asks or None,
                 "notes": list(new_routine.notes),
+                "rule": new_routine.rule or None,
                 "try": command,
             }
         )
@@ -393,18 +483,27 @@ def describe(new_routine: NewRoutine, *, json: bool) -> str:
         starts = ", ".join(f"{format_date_time(slot, new_routine.now)} {slot:%Z}" for slot in fires)
         start_words += f"; next: {starts}"
     targets = ", ".join(f"{target.to} {target.path or ''}".strip() for target in routine.deliver)
-    approvals = new_routine.asks or "a person is asked about nothing"
-    return "\n".join(
-        [
-            f"wrote {file}",
-            start_words,
-            _describe_facts(routine),
-            f"its reports go to {targets}",
-            *([] if new_routine.asks is None else [approvals]),
-            *(f"note: {note}" for note in new_routine.notes),
-            f"try it: {command}",
+    lines = [
+        f"wrote {file}",
+        start_words,
+        _describe_facts(routine),
+        f"its reports go to {targets}",
+    ]
+    if new_routine.asks is not None and not (new_routine.fails and not new_routine.asks):
+        lines.append(new_routine.asks or "a person is asked about nothing")
+    lines += [f"note: {note}" for note in new_routine.notes]
+    if new_routine.rule:
+        consequence = "each of its runs fails" if new_routine.fails else "it is not gathered"
+        lines += [
+            f"until these lines stand in {display(new_routine.policy_file)}, {consequence}:",
+            "",
+            new_routine.rule,
+            "",
         ]
-    )
+    try_it = "try it"
+    if new_routine.rule or new_routine.fails:
+        try_it = "then try it" if new_routine.rule else "once that is mended, try it"
+    return "\n".join([*lines, f"{try_it}: {command}"])
 
 
 def _describe_facts(routine: Routine) -> str:
@@ -418,5 +517,6 @@ def _describe_facts(routine: Routine) -> str:
         return "It gathers no facts besides what its event brings"
     return (
         "It gathers no facts: a model can only say what it knows by itself; "
-        f"--look {','.join(name for name in FACT_TEMPLATES if name != 'files')} gathers some"
+        f"--look {','.join(name for name in FACT_TEMPLATES if name != 'files')} gathers some, "
+        "--look URL a page"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daemon.app.commands.new import FACT_TEMPLATES
+from daemon.app.commands.pages import is_url
 from daemon.app.commands.recipes import find_recipes
 from daemon.cli.parser import Parser
 
@@ -39,10 +40,10 @@ def build_new_parser(program: str = "agentd new") -> Parser:
         "--look",
         dest="facts",
         metavar="FACT,…",
-        type=_split_names,
+        type=_split_facts,
         action="extend",
-        help=f"what it gathers before the model is asked, of {', '.join(FACT_TEMPLATES)}; "
-        "default: what the prompt speaks of",
+        help=f"what it gathers before the model is asked, of {', '.join(FACT_TEMPLATES)}, or the "
+        "URL of a page; default: what the prompt speaks of",
     )
     look.add_argument(
         "--no-look", dest="facts", action="store_const", const=[], help="gather nothing"
@@ -50,6 +51,17 @@ def build_new_parser(program: str = "agentd new") -> Parser:
     parser.add_argument("--stdout", action="store_true", help="print the file and write nothing")
     parser.add_argument("--json", action="store_true")
     return parser
+
+
+def _split_facts(text: str) -> list[str]:
+    """Return the facts in a list with commas; a comma may also stand in a URL."""
+    facts: list[str] = []
+    for part in _split_names(text):
+        if facts and is_url(facts[-1]) and part not in FACT_TEMPLATES and not is_url(part):
+            facts[-1] += f",{part}"
+        else:
+            facts.append(part)
+    return facts
 
 
 def _split_names(text: str) -> list[str]:

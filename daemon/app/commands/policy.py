@@ -350,7 +350,7 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
             return _suggest_rules(files, options, policy, rules, trial)
         if rules.rules or options.confirm:
             section = suggest(calls, policy)
-            rest = {"section": section.section, "refused": dict(section.refused)}
+            rest = {"section": section.section, "refused": dict(section.refused_calls)}
             return _suggest_rules(files, options, policy, rules, trial, rest)
     suggestion = suggest(calls, policy)
     recorded_calls = f"{suggestion.calls} calls in {suggestion.runs} runs since {options.since}"
@@ -361,16 +361,16 @@ def suggest_for_routine(files: PolicyFiles, options: Namespace) -> int:
         title = "# Not allowed then, and not by this:"
     else:  # a section without tools would only take away
         lines, title = [f"# No call of {options.routine} was allowed since {options.since}."], ""
-    if suggestion.refused:
+    if suggestion.refused_calls:
         lines += [title or "# Not allowed then:"]
-        lines += [f"#   {count} x {call}" for call, count in suggestion.refused]
+        lines += [f"#   {count} x {call}" for call, count in suggestion.refused_calls]
     value = {
         "routine": options.routine,
         "section": suggestion.section,
         "runs": suggestion.runs,
         "calls": suggestion.calls,
     }
-    files.print_result(value | {"refused": dict(suggestion.refused)}, "\n".join(lines))
+    files.print_result(value | {"refused": dict(suggestion.refused_calls)}, "\n".join(lines))
     return 0
 
 

@@ -16,7 +16,7 @@ _VERBS = (
     (
         "explain",
         "explain_call",
-        "what it says of one call, by which rule, and what else speaks of it",
+        "what it says of one call, by which rule, and which other rules cover it",
     ),
     ("test", "test", "judge every call of a JSONL file and compare with what it expects"),
     ("backtest", "backtest", "which recorded calls another policy would allow or deny"),

@@ -57,6 +57,33 @@ class TargetTest:
         return f"{self.target} ({self.kind}) took a test message: {self.receipt}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddressParts:
+    """Where the parts of a target's address were written, in words for `look at …`."""
+
+    whole: str
+    server: str
+    """Host and port."""
+    host: str
+    account: str
+    """User and password."""
+    mailboxes: str
+    """The sender and the recipients of mails."""
+    encryption: str
+
+    @classmethod
+    def written_in(cls, place: str) -> AddressParts:
+        """Return the parts of an address that is one URL, written in one place."""
+        return cls(
+            whole=place,
+            server=f"host and port in {place}",
+            host=f"the host in {place}",
+            account=f"both in {place}",
+            mailboxes=f"from= and to= in {place}",
+            encryption=f"the port and mode= (ssl, starttls or insecure) in {place}",
+        )
+
+
 def print_target_test(
     config: Config, name: str, *, state: Path, env: Mapping[str, str], as_json: bool
 ) -> int:
@@ -79,11 +106,17 @@ def print_target_test(
 
 
 def send_test_message(
-    config: Config, name: str, *, state: Path, env: Mapping[str, str]
+    config: Config,
+    name: str,
+    *,
+    state: Path,
+    env: Mapping[str, str],
+    address: AddressParts | None = None,
 ) -> TargetTest:
     """Send a test message to a target, and return what came of it.
 
-    Runs an event loop of its own. Raises NotFound for an unknown target, ConfigError if its address
+    `address` is where the address was written, unless that is where the config says. Runs an event
+    loop of its own. Raises NotFound for an unknown target, ConfigError if its address
     is missing.
     """
     if name not in config.target_names:
@@ -123,7 +156,8 @@ def send_test_message(
             failure = DeliveryFailed(f"no answer within {_SEND_LIMIT:g} s")
             failure.__cause__ = error
     if failure is not None:
-        advice = _advise(kind, failure, _address_place(config, name, table))
+        address = address or AddressParts.written_in(_address_place(config, name, table))
+        advice = _advise(kind, failure, address)
         return TargetTest(target=name, kind=kind, error=secrets.redact(str(failure)), advice=advice)
     return TargetTest(target=name, kind=kind, receipt=secrets.redact(receipt))
 
@@ -204,30 +238,30 @@ def _address_place(config: Config, name: str, table: TargetConfig | None) -> str
     return f"[{table_name}.{name}] of {display(config.file)}"
 
 
-def _advise(kind: str, failure: BaseException, address: str) -> str:
-    """Return what to do about a failure, in a sentence; `address` is where the address stands."""
+def _advise(kind: str, failure: BaseException, address: AddressParts) -> str:
+    """Return what to do about a failure, in a sentence."""
     if kind == "desktop":  # first, as a session that does not answer is no matter of a network
         return "notifications need a desktop session, which a service or an ssh login has not"
     match root_cause(failure):
         case smtplib.SMTPResponseException(smtp_code=534 | 535):
             return (
-                f"the server refuses the user or the password: look at both in {address}; Gmail "
+                f"the server refuses the user or the password: look at {address.account}; Gmail "
                 "and others take an app password, not the account's own"
             )
         case smtplib.SMTPResponseException(smtp_code=550 | 553 | 554):
-            return f"the server refuses an address: look at from= and to= in {address}"
+            return f"the server refuses an address: look at {address.mailboxes}"
         case ssl.SSLCertVerificationError():
             return "the server's certificate is not trusted here"
         case ssl.SSLError() | smtplib.SMTPNotSupportedError() if kind == "mail":
-            return f"look at the port and mode= (ssl, starttls or insecure) in {address}"
+            return f"look at {address.encryption}"
         case ConnectionRefusedError():
-            return f"nothing listens there: look at host and port in {address}"
+            return f"nothing listens there: look at {address.server}"
         case socket.gaierror():
-            return f"there is no such host, or no network: look at the host in {address}"
+            return f"there is no such host, or no network: look at {address.host}"
         case TimeoutError() | asyncio.CancelledError():  # which asyncio.timeout begins with
             return "no answer came: a firewall, or another port?"
         case DeliveryFailed(status=401 | 403 | 404 | 410):
-            return f"the service does not take it there: look at {address}"
+            return f"the service does not take it there: look at {address.whole}"
     if kind in BUILT_IN_TARGETS:
-        return f"look at the folder and its disk, and at {address}"
-    return f"look at {address}"
+        return f"look at the folder and its disk, and at {address.whole}"
+    return f"look at {address.whole}"

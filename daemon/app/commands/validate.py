@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from daemon.app.commands.pages import find_urls
 from daemon.app.policy import load_policy, private_host_notes, with_folders_in_use
 from daemon.cli.render import stdout_stream
 from daemon.definitions.config.config import Config
@@ -67,9 +68,9 @@ class Checkup:
     faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Problems that are no fault of a file, such as an API key that is not set."""
-    missing: list[str] = field(default_factory=list)
+    missing_parts: list[str] = field(default_factory=list)
     """The notes on what a daemon would not start without on this machine."""
-    checked: list[str] = field(default_factory=list)
+    checked_files: list[str] = field(default_factory=list)
     config: Config | None = None
     """None if it cannot be loaded."""
     policy_file: Path | None = None
@@ -85,15 +86,15 @@ class Checkup:
             files = len({fault.file for fault in self.faults})
             problems = pluralize(len(self.faults), "problem")
             return f"{problems} in {pluralize(files, 'file')}"
-        if self.missing:
-            subject, verb = pluralize(len(self.missing), "thing"), "is"
-            if len(self.missing) > 1:
+        if self.missing_parts:
+            subject, verb = pluralize(len(self.missing_parts), "thing"), "is"
+            if len(self.missing_parts) > 1:
                 verb = "are"
             return (
                 f"{subject} {verb} missing on this machine: a daemon would not start here; "
                 "--elsewhere if it is to run on another"
             )
-        return f"no problems in {', '.join(self.checked)}"
+        return f"no problems in {', '.join(self.checked_files)}"
 
 
 def check_all(
@@ -118,7 +119,7 @@ def check_all(
         state = state or find_state(env, user_home(), uid=os.getuid())
         checkup = examine(config, env=env, state=state, tools=TOOLS)
         if elsewhere:
-            checkup.missing = []
+            checkup.missing_parts = []
     files = list(dict.fromkeys(fault.file for fault in checkup.faults))
     checkup.faults.sort(key=lambda fault: (files.index(fault.file), fault.line or 0))
     if json:
@@ -127,7 +128,7 @@ def check_all(
         out = stdout_stream()
         for line in _lines_of(checkup):
             out.write_prose(line)
-    return 1 if checkup.faults or checkup.missing else 0
+    return 1 if checkup.faults or checkup.missing_parts else 0
 
 
 def examine(
@@ -144,7 +145,7 @@ def examine(
 
     `own_tools` are the tools of `[tools]`, which a daemon has loaded; None loads them.
     """
-    checkup = Checkup(checked=[_display_relative(file)])
+    checkup = Checkup(checked_files=[_display_relative(file)])
     providers: frozenset[str] | None
     targets: frozenset[str] | None
     provider_faults: dict[str, list[Fault]] = {}
@@ -179,7 +180,7 @@ def examine(
             socket=socket or find_socket(state, env, uid=os.getuid()),
             own_tools=own_names,
         )
-        checkup.checked.append(_display_relative(config.policy_path))
+        checkup.checked_files.append(_display_relative(config.policy_path))
     except ConfigError as error:
         checkup.faults += error.faults
     try:
@@ -206,7 +207,7 @@ def examine(
     checkup.faults += load_skills(config.folder / "skills").faults.values()
     checkup.faults += [fault for error in contents.faults.values() for fault in error.faults]
     count, names = pluralize(len(contents.routines), "routine"), ", ".join(contents.routines)
-    checkup.checked.append(f"{count} ({names})" if names else count)
+    checkup.checked_files.append(f"{count} ({names})" if names else count)
     providers_used = {config.provider}
     for routine in contents.routines.values():
         providers_used |= routine.named_providers
@@ -219,10 +220,10 @@ def examine(
         f"the environment variable {override.variable} sets {override.key}"
         for override in config.overrides
     ]
-    checkup.missing += _missing_keys(config, {config.provider} & config.provider_names, env)
-    checkup.missing += _missing_secrets(config, env)
-    checkup.missing += find_unusable_workspace(config, state)
-    checkup.notes += checkup.missing
+    checkup.missing_parts += _missing_keys(config, {config.provider} & config.provider_names, env)
+    checkup.missing_parts += _missing_secrets(config, env)
+    checkup.missing_parts += find_unusable_workspace(config, state)
+    checkup.notes += checkup.missing_parts
     other_providers = (providers_used - {config.provider}) & config.provider_names
     checkup.notes += _missing_keys(config, other_providers, env)
     checkup.notes += _missing_programs(config, env)
@@ -404,11 +405,15 @@ def _faults_of(read_secret: Callable[[], object]) -> tuple[Fault, ...]:
 def find_unusable_workspace(config: Config, state: Path) -> list[str]:
     """Return a note if the folder that agents work in is not there and cannot be made."""
     workspace = config.workspace_path(state).absolute()
-    existing = next(path for path in (workspace, *workspace.parents) if os.path.lexists(path))
-    if not existing.is_dir():
-        reason = f"{display(existing)} is no folder"
-    elif existing != workspace and config.workspace and not os.access(existing, os.W_OK | os.X_OK):
-        reason = f"it cannot be made in {display(existing)}"
+    existing_path = next(path for path in (workspace, *workspace.parents) if os.path.lexists(path))
+    if not existing_path.is_dir():
+        reason = f"{display(existing_path)} is no folder"
+    elif (
+        existing_path != workspace
+        and config.workspace
+        and not os.access(existing_path, os.W_OK | os.X_OK)
+    ):
+        reason = f"it cannot be made in {display(existing_path)}"
     else:
         return []
     problem = f"{display(workspace)} cannot be the folder agents work in: {reason}"
@@ -557,23 +562,34 @@ def _silent_routines(routines: Iterable[Routine]) -> list[str]:
 
 
 def _factless_routines(routines: Iterable[Routine]) -> list[str]:
-    """Return a note for each agent that has to look by tools, as its run brings no facts, and would
-    succeed without having looked.
+    """Return a note for each routine whose runs bring no facts and would succeed without having
+    looked: an agent that has to look by tools, or a model that is asked without tools.
     """
-    return [
-        _describe(
-            routine.path,
-            "run.required_tools",
-            "nothing is gathered, so an answer without a call of a tool is made up, and succeeds",
-            "name the tools that it has to call",
-        )
-        for routine in routines
-        if routine.run.mode == "agent"
-        and any(name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools)
-        and not (routine.run.required_tools or routine.gather or routine.run.media)
-        and not routine.is_started_by_events
-        and routine.dedupe is None
-    ]
+    notes: list[str] = []
+    for routine in routines:
+        if routine.gather or routine.run.media or routine.is_started_by_events:
+            continue
+        if routine.run.mode == "collect-then-summarise":
+            named_urls = find_urls(routine.run.prompt)
+            unread = f", and no run reads {', '.join(named_urls)}" if named_urls else ""
+            problem = f"nothing is gathered{unread}: a model can only say what it knows by itself"
+            hint = 'add [[gather]], or mode = "agent" and the tools that it is to use'
+            notes.append(_describe(routine.path, "run.prompt", problem, hint))
+        elif (
+            routine.run.mode == "agent"
+            and any(
+                name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools
+            )
+            and not routine.run.required_tools
+            and routine.dedupe is None
+        ):
+            problem = (
+                "nothing is gathered, so an answer without a call of a tool is made up, and "
+                "succeeds"
+            )
+            hint = "name the tools that it has to call"
+            notes.append(_describe(routine.path, "run.required_tools", problem, hint))
+    return notes
 
 
 def _idle_triggers(routines: Iterable[Routine], zone: str) -> list[str]:
@@ -608,8 +624,8 @@ def _as_json(checkup: Checkup) -> str:
     value = {
         "faults": [asdict(fault) for fault in checkup.faults],
         "notes": checkup.notes,
-        "missing": checkup.missing,
-        "checked": checkup.checked,
+        "missing": checkup.missing_parts,
+        "checked": checkup.checked_files,
         "summary": checkup.summary,
     }
     return json.dumps(value, ensure_ascii=False) + "\n"

@@ -178,7 +178,7 @@ def check_trifectas(survey: Survey) -> Iterator[Check]:
         yield Check(
             name="rights",
             state="ok",
-            found="no routine reads strangers, holds private data and acts unasked",
+            found="no routine has all three: reads strangers, private data, acts unasked",
         )
     for trifecta in survey.trifectas:
         parts = (

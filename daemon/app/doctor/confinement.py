@@ -36,8 +36,10 @@ class Confinement:
     sandbox: Sandbox = field(default_factory=lambda: Sandbox(level="bubblewrap"))
     fix: str = ""
     """The command that would allow namespaces, if a kernel setting forbids them."""
-    blocked: Path | None = None
+    blocked_folder: Path | None = None
     """As root: the folder through which the user of tools cannot get to the workspace."""
+    counts_calls: bool | None = None
+    """Whether the daemon counts the memory of each call as a whole; None if no daemon runs."""
 
 
 def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
@@ -51,7 +53,9 @@ def try_sandboxes(mode: Mode, state: Path, workspace: Path) -> Confinement:
             sandbox = thread.submit(asyncio.run, choose_sandbox("prefer", folder, user)).result()
     has_workspace = os.path.exists(workspace)  # noqa: PTH110  a Path raises PermissionError
     blocked_folder = find_blocked_folder(workspace, user) if user and has_workspace else None
-    return Confinement(mode=mode, sandbox=sandbox, fix=_namespace_fix(), blocked=blocked_folder)
+    return Confinement(
+        mode=mode, sandbox=sandbox, fix=_namespace_fix(), blocked_folder=blocked_folder
+    )
 
 
 def _namespace_fix() -> str:
@@ -69,6 +73,9 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
     sandbox = confinement.sandbox
     closed_count = sum(test.is_blocked for test in sandbox.escape_tests)
     text = f"{sandbox.level}: {closed_count} of {len(sandbox.escape_tests)} ways out are closed"
+    if confinement.counts_calls is not None:
+        whole = "each call (cgroup v2)" if confinement.counts_calls else "each process"
+        text += f"; memory_mb holds for {whole}"
     if confinement.mode == "off":
         fix = 'sandbox = "prefer" in policy.toml puts every program of a tool into one'
         yield Check(name="sandbox", state="warn", found="the policy wants none", fix=fix)
@@ -99,9 +106,9 @@ def check_sandbox(confinement: Confinement) -> Iterator[Check]:
         )
     if sandbox.user:
         text = f"this daemon is root's; programs of tools run as user {sandbox.user.uid}"
-        if confinement.blocked:
-            fix = f"chmod o+x {confinement.blocked}, or move the workspace"
-            text += f", who cannot get through {confinement.blocked} to the workspace"
+        if confinement.blocked_folder:
+            fix = f"chmod o+x {confinement.blocked_folder}, or move the workspace"
+            text += f", who cannot get through {confinement.blocked_folder} to the workspace"
             yield Check(name="user of tools", state="fail", found=text, fix=fix)
         else:
             fix = "run agentd as a user of its own: the units in systemd/ do"

@@ -23,7 +23,7 @@ from daemon.app.doctor.database_file import (
     judge_database_file,
 )
 from daemon.definitions.paths import user_home
-from daemon.delivery.targets import find_address_fault, find_missing_extra
+from daemon.delivery.targets import describe_mail_way, find_address_fault, find_missing_extra
 from daemon.errors import ConfigError
 from daemon.plurals import pluralize
 from daemon.store.offline import DatabaseServer
@@ -44,6 +44,8 @@ class TargetSurvey(NamedTuple):
     """Why no report arrives there; empty if nothing is in the way."""
     fix: str = ""
     """How to mend the fault, where that is known."""
+    way: str = ""
+    """Of a target of the kind mail: the server or program that mails leave by."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,16 +130,18 @@ def _max_open_files() -> int:
 def _targets(config: Config, env: Mapping[str, str]) -> Iterator[TargetSurvey]:
     """Yield what can be found out about each target and chat."""
     for name, target in sorted(config.targets.items()):
-        fault = fix = ""
+        fault = fix = way = ""
         try:
             url = config.target_url(name, env)
             config.target_secret(name, env)
             fault = find_missing_extra(target.kind, url.get_secret_value() if url else "")
             if url and not fault:
                 fault = find_address_fault(target.kind, url.get_secret_value())
+            if url and not fault and target.kind == "mail":
+                way = describe_mail_way(url.get_secret_value())
         except ConfigError as error:
             fault, fix = _split_faults(error)
-        yield TargetSurvey(name, target.kind, fault, fix)
+        yield TargetSurvey(name, target.kind, fault, fix, way)
     for name, chat in sorted(config.chat.items()):
         fault = fix = ""
         try:
@@ -181,7 +185,11 @@ def check_service(service: ServiceSurvey) -> Iterator[Check]:
             found = f"{target.kind}: {target.fault}"
             yield Check(name=name, state="fail", found=found, fix=target.fix or places)
         else:
-            yield Check(name=name, state="ok", found=target.kind)
+            yield Check(
+                name=name,
+                state="ok",
+                found=f"{target.kind} by {target.way}" if target.way else target.kind,
+            )
     if service.secrets:
         counts = ", ".join(
             pluralize(count, kind) for kind, count in sorted(service.secrets.items())

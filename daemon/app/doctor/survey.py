@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,8 @@ from daemon.definitions.paths import config_paths, user_home
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.providers.programs import describe_missing_program, find_program
-from daemon.store.lock import NETWORK, filesystem
+from daemon.sandbox.call_groups import is_memory_counted
+from daemon.store.lock import NETWORK, filesystem, find_holder
 from daemon.system.clock import host_zone
 
 if TYPE_CHECKING:
@@ -203,9 +204,13 @@ def _try_sandboxes(definitions: _Definitions, state: Path) -> Confinement:
     workspace = (
         definitions.config.workspace_path(state) if definitions.config else state / "workspace"
     )
-    return try_sandboxes(
+    confinement = try_sandboxes(
         definitions.policy.sandbox if definitions.policy else "prefer", state, workspace
     )
+    daemon = find_holder(state)
+    if daemon is None or not Path(f"/proc/{daemon}").exists():
+        return confinement
+    return replace(confinement, counts_calls=is_memory_counted(daemon))
 
 
 def _find_existing(path: Path) -> Path:

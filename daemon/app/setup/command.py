@@ -7,21 +7,22 @@ question by Ctrl-C leaves the config as it was when the step began.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from daemon.app.commands.init import describe, init
-from daemon.app.commands.target import send_test_message
+from daemon.app.commands.target import AddressParts, send_test_message
+from daemon.app.setup import FIRST_START_VARIABLE
 from daemon.app.setup.config_file import (
     check_secret,
     check_table,
@@ -41,27 +42,29 @@ from daemon.app.setup.models import (
     propose,
     try_model,
 )
+from daemon.app.setup.provider_choice import (
+    NoModelWantedError,
+    UnusableAnswerError,
+    choose_provider,
+)
 from daemon.app.setup.questions import Interrupted, MissingAnswerError, Questions, say
-from daemon.app.setup.targets import TARGET_KINDS, check_answer, make_address
-from daemon.app.setup.vendors import VENDORS, Vendor, find_keys, find_servers
-from daemon.cli.client import ApiError, Client, Unreachable
+from daemon.app.setup.running_daemon import take_up
+from daemon.app.setup.targets import TARGET_KINDS, TargetKind, check_answer, make_address
+from daemon.app.setup.vendors import VENDORS, Vendor
 from daemon.cli.render import sanitize
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS, TargetConfig
 from daemon.definitions.paths import OVERLAY
-from daemon.errors import ConfigError, DaemonError, DeliveryFailed, ProviderError, Refused
+from daemon.errors import ConfigError, DeliveryFailed, ProviderError, Refused
 from daemon.telemetry.log import configure
 from daemon.telemetry.redaction import Secrets
 
 _NOT_SUCCEEDED, _USAGE_ERROR = 1, 2
 _INTERRUPTED = 130
-# Of a long list of models so many are shown.
+# Of a long list of models so many are shown, and so many in one sentence.
 _MAX_SHOWN = 40
-
-
-class UnusableAnswerError(DaemonError):
-    """A flag has a value that cannot be used."""
+_MAX_NAMES_IN_ERROR = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +76,8 @@ class ConfigEditor:
     state: Path
     sockets: Sequence[Path]
     """Where a daemon may listen."""
+    is_socket_named: bool
+    """Whether a person named the one socket."""
     env: Mapping[str, str]
 
     def load(self) -> Config:
@@ -89,6 +94,11 @@ class ConfigEditor:
         """Raise Refused if the config has a table of this name already and not `replace`."""
         has_file = self.file.exists()
         check_table(self.file, kind, name, replace=replace, has_file=has_file)
+
+    def read_table(self, kind: str, name: str) -> dict[str, Any]:
+        """Return a table of the config as it is written there."""
+        table: dict[str, Any] = tomllib.loads(self.file.read_text("utf-8"))[kind][name]
+        return table
 
     def write_table(
         self,
@@ -131,20 +141,10 @@ class ConfigEditor:
                     write_secret(path, old_secret.strip())
             raise Refused(f"{self.file} was not changed: {error}") from None
 
-    def tell_daemon(self) -> str:
-        """Return what becomes of the new config: a daemon takes it up, or is to be started."""
-        configs = []
-        for socket in self.sockets:
-            try:
-                client = Client(os.fspath(socket))
-                configs.append(client.request("GET", "/v1/status")["config"])
-            except (Unreachable, ApiError, OSError):
-                continue
-        if any(Path(config).resolve() == self.file.resolve() for config in configs):
-            return "the daemon that runs here takes it up by itself within seconds"
-        if configs:
-            return f"the daemon that runs here uses {configs[0]}, not this file"
-        return f"start the daemon: agentd --config {self.file}"
+    def tell_daemon(self) -> None:
+        """Have a daemon that runs here take up what was written, and say what came of it."""
+        if not self.env.get(FIRST_START_VARIABLE):  # it is about to start, and reads it then
+            say(sanitize(take_up(self.file, self.sockets, is_named=self.is_socket_named)))
 
 
 def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Sequence[Path]) -> int:
@@ -152,22 +152,35 @@ def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Seque
     # its answers are for a person, or JSON: what a provider logs does not stand between them
     configure(level="error", console=False, file=None, secrets=Secrets())
     questions = Questions(assume_yes=options.yes)
-    editor = ConfigEditor(file=file, state=state, sockets=sockets, env=os.environ)
+    editor = ConfigEditor(
+        file=file,
+        state=state,
+        sockets=[options.socket] if options.socket else sockets,
+        is_socket_named=bool(options.socket),
+        env=os.environ,
+    )
     steps_done: list[str] = []
     results: dict[str, Any] = {"config": os.fspath(file)}
     try:
         with redirect_stdout(sys.stderr) if options.json else nullcontext():
-            _run_steps(options, questions, editor, steps_done, results)
+            try:
+                _run_steps(options, questions, editor, steps_done, results)
+            finally:
+                if steps_done:
+                    editor.tell_daemon()
+    except NoModelWantedError:
+        say("No model was set up: reports are the gathered facts, laid out.")
+        say("`agentctl setup` sets one up at any time.")
     except Interrupted:
         say(f"\nstopped: {_describe_progress(steps_done)}")
         return _INTERRUPTED
     except (MissingAnswerError, UnusableAnswerError) as error:
-        sys.stderr.write(f"agentd setup: {error}; {_describe_progress(steps_done)}\n")
+        progress = _describe_progress(steps_done)
+        sys.stderr.write(f"{options.program} setup: {sanitize(str(error))}; {progress}\n")
         return _USAGE_ERROR
     except (ProviderError, DeliveryFailed) as error:
-        sys.stderr.write(
-            f"agentd setup: {sanitize(str(error))}; {_describe_progress(steps_done)}\n"
-        )
+        progress = _describe_progress(steps_done)
+        sys.stderr.write(f"{options.program} setup: {sanitize(str(error))}; {progress}\n")
         return _NOT_SUCCEEDED
     if options.json:
         sys.stdout.write(f"{json.dumps(results, ensure_ascii=False)}\n")
@@ -208,6 +221,7 @@ def _run_steps(
         wants_routine = questions.confirm("Write a first routine of your own now?")
     if wants_routine:
         results["routine"] = write_routine(options, questions, editor, target=target)
+        steps_done.append("the routine")
 
 
 def set_up_model(
@@ -219,15 +233,22 @@ def set_up_model(
     is not known).
     """
     config = editor.load()
-    vendor = _choose_vendor(options, questions, editor.env)
+    choice = choose_provider(options, questions, config, editor.env)
+    vendor = choice.vendor
     base_url = options.base_url or vendor.base_url
     replace = options.replace
+    if choice.is_configured and questions.is_interactive:
+        replace = True  # only the model of its table may become another one
     if vendor.name in config.providers and not replace:
         question = f"{editor.file} has a [providers.{vendor.name}] already. Replace it?"
         if questions.is_interactive:
             replace = questions.confirm(question)
         editor.check_table("providers", vendor.name, replace=replace)
-    key = _read_key(options, questions, vendor, editor.env)
+    if choice.is_configured:
+        secret = config.secret(vendor.name, editor.env)
+        key = secret.get_secret_value() if secret else None
+    else:
+        key = _read_key(options, questions, vendor, editor.env, may_have_key=choice.may_have_key)
 
     say(f"Asking {vendor.title} for its models …")
     models = list_models(vendor.kind, vendor.name, base_url, key)
@@ -235,7 +256,7 @@ def set_up_model(
     proposals = propose(models, price_function(vendor.kind, vendor.name, base_url))
     if not names and vendor.name == "ollama" and not options.model:
         raise Refused("Ollama has no models yet; get one, and try again: ollama pull qwen3:8b")
-    model = _choose_model(options, questions, vendor, names, proposals)
+    model = _choose_model(options, questions, vendor, names, proposals, has_key=bool(key))
 
     say(f"Asking {model} one question …")
     response = try_model(vendor.kind, vendor.name, base_url, key, model)
@@ -245,24 +266,34 @@ def set_up_model(
     say(f"It says: {sanitize(answer)}  ({response.usage.total} tokens{cost_text})")
 
     table: dict[str, Any] = {"kind": vendor.kind, "model": model}
-    if base_url:
+    secrets: dict[str, str] = {}
+    if choice.is_configured:
+        table = {**editor.read_table("providers", vendor.name), "model": model}
+        if any(table.get("price", {}).values()) and model != config.providers[vendor.name].model:
+            say(
+                f"The price in [providers.{vendor.name}] stays: look whether it is that of {model}."
+            )
+    elif base_url:
         table["base_url"] = base_url
-    if vendor.name in VENDORS and vendor.is_local:
+    if not choice.is_configured and vendor.name in VENDORS and vendor.is_local:
         # a cap in dollars demands that the price of each model is known
         table["price"] = {"input": 0, "output": 0}
-    secrets = {}
-    if key:
+    if key and not choice.is_configured:
         table["api_key_file"] = f"{vendor.name}.key"
         secrets[table["api_key_file"]] = key
-    editor.write_table("providers", vendor.name, table, secrets, default=True, replace=replace)
-    say(f'{editor.file} has [providers.{vendor.name}] and provider = "{vendor.name}".')
+    is_default = not options.keep_default
+    editor.write_table(
+        "providers", vendor.name, table, secrets, default=is_default, replace=replace
+    )
+    provider = vendor.name if is_default else config.provider
+    stays = "" if is_default else ", as before"
+    say(f'{editor.file} has [providers.{vendor.name}] and provider = "{provider}"{stays}.')
     for name in secrets:
         say(f"The key is in {editor.file.parent / name} (mode 0600), and nowhere else.")
     in_force = load_config(editor.file, editor.state / OVERLAY).provider
-    if in_force != vendor.name:
+    if in_force != provider:
         overlay = editor.state / OVERLAY
         say(f'An agent has set provider = "{in_force}" in {overlay}, which goes before the config.')
-    say(f"Next: {editor.tell_daemon()}")
     test = {"answer": answer, "tokens": response.usage.total, "usd": cost}
     return {"name": vendor.name, **table, "test": test}
 
@@ -321,7 +352,11 @@ def set_up_target(
         table = TargetConfig.model_validate({"kind": target_kind.kind, "url": url})
         targets = {**config.targets, name: table}
         result = send_test_message(
-            config.model_copy(update={"targets": targets}), name, state=editor.state, env=editor.env
+            config.model_copy(update={"targets": targets}),
+            name,
+            state=editor.state,
+            env=editor.env,
+            address=_address_parts(answers, target_kind, with_flags=not questions.is_interactive),
         )
         if not result.error:
             say(result.text)
@@ -331,7 +366,11 @@ def set_up_target(
             if not questions.confirm("Write the target all the same?"):
                 raise Interrupted
         else:
-            raise DeliveryFailed(f"{' '.join(result.text.split())} (--no-test writes it untested)")
+            reason = " ".join(f"{result.error}; {result.advice}".split())
+            raise DeliveryFailed(
+                f"{name} ({result.kind}) took no test message: {reason}; --no-test writes it "
+                "untested"
+            )
     file = f"{name}.url"
     editor.write_table(
         "targets",
@@ -342,8 +381,35 @@ def set_up_target(
     )
     say(f"{editor.file} has [targets.{name}]; its address is in {file} beside it (mode 0600).")
     say(f'A routine sends its reports there by [[deliver]] with to = "{name}".')
-    say(f"Next: {editor.tell_daemon()}")
     return {"name": name, "kind": target_kind.kind, "url_file": file, "test": receipt}
+
+
+def _address_parts(
+    answers: Mapping[str, str], target_kind: TargetKind, *, with_flags: bool
+) -> AddressParts:
+    """Return what a person has said of a target's address, as flags or as answers."""
+
+    def name_part(flag: str, words: str) -> str:
+        return flag if with_flags else words
+
+    if target_kind.kind != "mail":  # whose address may be a secret, and is not shown
+        to = name_part("--to", "the address that you gave")
+        secret = " and the token" if target_kind.hidden_question else ""
+        return replace(AddressParts.written_in(""), whole=to + secret, server=to, host=to)
+    to = name_part(f"--to {answers['to']}", answers["to"])
+    address = answers.get("server") or target_kind.server
+    server = name_part(f"--smtp {address}", f"the mail server, {address}")
+    user = answers.get("user", "")
+    account = name_part(f"--user {user}", f"the account, {user},")
+    return AddressParts(
+        whole=server,
+        server=server,
+        host=server,
+        account=f"{account} and its password",
+        mailboxes=f"{to}, and {account}" if user else to,
+        encryption=f"{server}: port 465 begins encrypted, any other has to offer STARTTLS; a "
+        "server that has neither, and wants no password, is of the kind relay",
+    )
 
 
 def write_routine(
@@ -365,7 +431,8 @@ def write_routine(
         example='"Say what is wrong with this machine."',
     )
     editor.prepare()
-    command = [sys.executable, "-m", "daemon.app.main", "new", name, schedule]
+    main_module = f"daemon.app.main{'_for_agentctl' if options.program == 'agentctl' else ''}"
+    command = [sys.executable, "-m", main_module, "new", name, schedule]
     command += ["--prompt", prompt, "--config", os.fspath(editor.file)]
     if target:
         command += ["--to", f"file,{target}"]
@@ -375,69 +442,23 @@ def write_routine(
     return {"name": name, "when": schedule}
 
 
-def _choose_vendor(
-    options: argparse.Namespace, questions: Questions, env: Mapping[str, str]
-) -> Vendor:
-    """Return the vendor that a flag names, or that the person chooses of those that were found."""
-    name = options.provider
-    if name is None and not questions.is_interactive and not questions.assume_yes:
-        raise MissingAnswerError(
-            f"--provider is missing, and there is no terminal to ask at: one of "
-            f"{', '.join(VENDORS)}, or a name of your own with --base-url; or --yes for the first "
-            "that is found"
-        )
-    if name is None:
-        candidates = [(vendor.name, f"${vendor.key_variable} is set") for vendor in find_keys(env)]
-        servers = asyncio.run(find_servers())
-        for server, count in servers:
-            models = "1 model" if count == 1 else f"{count} models"
-            note = (
-                models if count or server.name != "ollama" else "no model yet: ollama pull qwen3:8b"
-            )
-            candidates.append((server.name, f"answers at {server.base_url}, {note}"))
-        if questions.assume_yes:
-            empty_servers = {server.name for server, count in servers if not count}
-            usable_names = [
-                candidate for candidate, _ in candidates if candidate not in empty_servers
-            ]
-            if not usable_names:
-                raise MissingAnswerError(
-                    "--provider is missing, and neither a key nor a server is here"
-                )
-            name = usable_names[0]
-        else:
-            say("Which model shall write the reports?")
-            candidate_names = {candidate for candidate, _ in candidates}
-            choices = candidates + [
-                (vendor.name, f"{vendor.title}, with a key of yours")
-                for vendor in VENDORS.values()
-                if vendor.name not in candidate_names and not vendor.is_local
-            ]
-            name = questions.choose("A number or a name; Enter for 1:", choices, flag="--provider")
-    if options.base_url and not re.match(r"https?://[^\s/@]+", options.base_url):
-        raise UnusableAnswerError("--base-url is no address such as http://127.0.0.1:8080/v1")
-    if name in VENDORS:
-        return VENDORS[name]
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,40}", name) or name == "offline":
-        raise UnusableAnswerError(f"--provider {name!r} is no name: use a-z, 0-9, - and _")
-    if not options.base_url:
-        similar_names = get_close_matches(name, VENDORS, 1)
-        hint = f"did you mean {similar_names[0]}? " if similar_names else ""
-        raise UnusableAnswerError(
-            f"--provider {name}: {hint}known are {', '.join(VENDORS)}; any other takes --base-url"
-        )
-    return Vendor(name=name, title=name, kind="open_source", base_url=options.base_url)
-
-
 def _read_key(
-    options: argparse.Namespace, questions: Questions, vendor: Vendor, env: Mapping[str, str]
+    options: argparse.Namespace,
+    questions: Questions,
+    vendor: Vendor,
+    env: Mapping[str, str],
+    *,
+    may_have_key: bool,
 ) -> str | None:
     """Return the key of a vendor: of a flag, of the environment, or typed unseen; None for none."""
     flags = "--key-file FILE or --key-stdin"
     if options.key_file or options.key_stdin:
         key = read_secret_option(options.key_file, "--key-file", "--key-stdin")
     elif not vendor.key_variable:
-        return None
+        question = "Its key, if it wants one (it stays unseen); Enter for none:"
+        key = questions.ask_secret(question, flag=flags, optional=True) if may_have_key else ""
+        if not key:
+            return None
     elif key := env.get(vendor.key_variable, "").strip():
         say(f"The key is that of ${vendor.key_variable}.")
     else:
@@ -475,10 +496,12 @@ def _choose_model(
     vendor: Vendor,
     names: list[str],
     proposals: list[PricedModel],
+    *,
+    has_key: bool,
 ) -> str:
     """Return a model that the vendor lists: of a flag, of the proposals, or another one."""
     if options.model:
-        if problem := _explain_unlisted(options.model, vendor, names):
+        if problem := _explain_unlisted(options.model, vendor, names, has_key=has_key):
             raise UnusableAnswerError(f"--model: {problem}")
         return str(options.model)
     if questions.is_interactive:
@@ -489,9 +512,10 @@ def _choose_model(
                 f"(A report as the shipped daily-report: about {REPORT_USAGE.input:,} tokens read, "
                 f"{REPORT_USAGE.output:,} written.)"
             )
-    count = f", or another of the {len(names):,} that {vendor.title} lists (? shows them)"
     default = proposals[0].name if proposals else ""
-    question = f"Which one? A number{count if names else ''}" if proposals else "Which model?"
+    question = "Which one? A number" if proposals else "Which model?"
+    if proposals and len(names) > len(proposals):
+        question += f", or another of the {len(names):,} that {vendor.title} lists (? shows them)"
     while True:
         answer = questions.ask(
             f"{question}; Enter for 1:" if default else question,
@@ -505,16 +529,23 @@ def _choose_model(
             continue
         if answer.isdecimal() and 0 < int(answer[:9]) <= len(proposals):
             return proposals[int(answer) - 1].name
-        problem = _explain_unlisted(answer, vendor, names)
+        problem = _explain_unlisted(answer, vendor, names, has_key=has_key)
         if not problem:
             return answer
         say(problem)
 
 
-def _explain_unlisted(model: str, vendor: Vendor, names: list[str]) -> str:
+def _explain_unlisted(model: str, vendor: Vendor, names: list[str], *, has_key: bool) -> str:
     """Return what is wrong with the name of a model; empty if its vendor has it or lists none."""
     if not names or model in names or f"{model}:latest" in names:
         return ""
     similar_names = get_close_matches(model, names[:5000], 3)
-    hint = f"; did you mean {' or '.join(similar_names)}?" if similar_names else ""
-    return f"{vendor.title} lists no model {model!r} for this key{hint}"
+    if similar_names:
+        hint = f"did you mean {' or '.join(similar_names)}?"
+    else:
+        shown_names = names[:_MAX_NAMES_IN_ERROR]
+        hint = f"it lists {', '.join(shown_names)}"
+        if len(names) > len(shown_names):
+            hint += f" and {len(names) - len(shown_names):,} more"
+    key_text = " for this key" if has_key else ""
+    return f"{vendor.title} lists no model {model!r}{key_text}; {hint}"

@@ -7,7 +7,7 @@ import select
 import signal
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from daemon.errors import DaemonError
 
@@ -53,16 +53,16 @@ class Questions:
                 return answer
             say("An answer is needed; Ctrl-C ends this.")
 
-    def ask_secret(self, question: str, *, flag: str) -> str:
-        """Return a line that the person types, which the terminal does not show; never empty.
-        Raises MissingAnswerError where nobody can be asked.
+    def ask_secret(self, question: str, *, flag: str, optional: bool = False) -> str:
+        """Return a line that the person types, which the terminal does not show; empty only if it
+        is `optional`. Raises MissingAnswerError where nobody can be asked.
         """
         if not self.is_interactive:
             raise MissingAnswerError(f"{flag} is missing, and there is no terminal to ask at")
         while True:
             answer = read_line(f"{question} ", is_hidden=True)
-            if answer:
-                return answer
+            if answer or optional:
+                return answer or ""
             say("An answer is needed; Ctrl-C ends this.")
 
     def confirm(self, question: str) -> bool:
@@ -71,9 +71,20 @@ class Questions:
             return False
         return (read_line(f"{question} [y/N] ") or "").lower() in ("y", "yes")
 
-    def choose(self, question: str, choices: Sequence[tuple[str, str]], *, flag: str) -> str:
+    def choose(
+        self,
+        question: str,
+        choices: Sequence[tuple[str, str]],
+        *,
+        flag: str,
+        default: str = "",
+        others: Callable[[str], str] | None = None,
+    ) -> str:
         """Return the name of one of `choices`, (name, description) each: the person types its name
-        or number, or Enter for the first. The first is the default of `ask`.
+        or number, or Enter for `default`, which is the first if it is empty.
+
+        `others` says what is wrong with another answer; one with which nothing is wrong is
+        returned.
         """
         if self.is_interactive:
             width = max(len(name) for name, _ in choices)
@@ -81,12 +92,15 @@ class Questions:
                 say(f"  {number:>2}  {name:<{width}}  {description}".rstrip())
         names = [name for name, _ in choices]
         while True:
-            answer = self.ask(question, flag=flag, default=names[0])
+            answer = self.ask(question, flag=flag, default=default or names[0])
             if answer.isdecimal() and 0 < int(answer) <= len(names):
                 return names[int(answer) - 1]
             if answer in names:
                 return answer
-            say(f"A number from 1 to {len(names)}, please, or one of the names.")
+            problem = f"A number from 1 to {len(names)}, please, or one of the names."
+            if others is not None and not (problem := others(answer)):
+                return answer
+            say(problem)
 
 
 def read_line(prompt: str, *, is_hidden: bool = False, timeout: float | None = None) -> str | None:

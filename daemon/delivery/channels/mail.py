@@ -18,7 +18,7 @@ from daemon.delivery.channels.mail_message import make_mails
 from daemon.delivery.channels.mail_url import SmtpUrl, make_url_error, parse_smtp_url
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
-from daemon.system.http_client import shared_tls_context
+from daemon.system.http_client import describe_connection_error, shared_tls_context
 from daemon.telemetry.redaction import is_ordinary_word
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class MailChannel:
         A refused login (535) is retried, as somebody may correct the password within the day.
         """
         retry = True
-        reason = str(error) or type(error).__name__
+        reason = describe_connection_error(error)
         if isinstance(error, smtplib.SMTPResponseException):
             answer: bytes | str = error.smtp_error
             text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer

@@ -76,7 +76,11 @@ def make_mails(
     if is_cut:
         subject = f"{subject[: _MAX_SUBJECT - 1]}…"
     text_part = _make_text_part(message)
-    html_part = "" if settings.is_plain else _make_html_part(message, with_heading=is_cut)
+    html_part = (
+        ""
+        if settings.is_plain
+        else _make_html_part(message, with_heading=is_cut or not message.headline)
+    )
     domain = settings.sender.domain or _encode_for_id(host)
     own_headers = {name.lower() for name, _ in settings.headers}
     policy = SMTP.clone(cte_type="7bit")
@@ -120,7 +124,9 @@ def _make_subject(message: Message, host: str) -> str:
     subject = message.subject.replace(f" on {host} ", " ", 1)
     headline = message.headline
     if not headline and message.date:  # the report of a run
-        headline = find_headline(message.text[:_MAX_BODY]) or message.date
+        headline = find_headline(message.text[:_MAX_BODY], message.subject)
+        # where a title was cut, half of a word may be an address that the whole word was not
+        headline = message.sanitize(headline) or message.date
     if headline:
         subject += f": {headline}"
     return " ".join(_replace_surrogates(f"[{host}] {subject}").split())

@@ -170,7 +170,7 @@ class Eraser:
         delivery_notes = await self._store.read(partial(_delivery_notes, runs=runs))
         return replace(
             erasure_plan,
-            quotes={run: len(steps) for run, steps in quotes.items()},
+            quotes={run: len(rows) for run, rows in quotes.items()},
             active=active,
             unreachable=(
                 *notes,
@@ -219,8 +219,8 @@ class Eraser:
         change = _make_replacer(
             _encoded_forms(plan, await self._texts_of_runs(plan)) if quotes else {}
         )
-        for run, steps in quotes.items():
-            await write(partial(_overwrite, run=run, steps=steps, change=change))
+        for run, rows in quotes.items():
+            await write(partial(_overwrite, run=run, rows=rows, change=change))
         await self._overwrite_in_memory(plan)
         for run in plan.runs:
             await write(partial(_erase_run, run=run, now=now))
@@ -302,7 +302,9 @@ class Eraser:
         for batch in _chunks([run for run in is_ended_by_run if run not in matching_runs]):
             texts = await self._store.read(partial(_step_texts, runs=batch))
             matching_runs.update(
-                text.run for text in texts if has_all_words(text.body.decode("utf-8", "replace"))
+                text.run
+                for text in texts
+                if not text.is_copy and has_all_words(text.body.decode("utf-8", "replace"))
             )
         return {run: is_ended for run, is_ended in is_ended_by_run.items() if run in matching_runs}
 
@@ -316,8 +318,8 @@ class Eraser:
         self,
         plan: ErasurePlan,
         candidates_since: Callable[[Connection, int], list[str]] = journal_rows.ended_since,
-    ) -> dict[str, list[tuple[int, str]]]:
-        """Return the seq and kind of each step of other runs that quotes an erased text, by run.
+    ) -> dict[str, list[tuple[str, str | int]]]:
+        """Return the table and id of each row of other runs that quotes an erased text, by run.
 
         Empty if there are more than MAX_QUOTES texts to search for.
         """
@@ -330,17 +332,17 @@ class Eraser:
         candidates = await self._store.read(
             lambda connection: candidates_since(connection, earliest)
         )
-        quotes: dict[str, list[tuple[int, str]]] = {}
+        quotes: dict[str, list[tuple[str, str | int]]] = {}
         for batch in _chunks([run for run in candidates if run not in erased_runs]):
             texts = await self._store.read(partial(_step_texts, runs=batch))
             for text in texts:
                 forms = all_forms if _quotes_memory(text) else item_forms
                 if any(searched_text in text.body for searched_text in forms):
-                    quotes.setdefault(text.run, []).append((text.seq, text.kind))
+                    quotes.setdefault(text.run, []).append((text.table, text.id))
         return quotes
 
 
-def _quotes_memory(text: journal_rows.StepText) -> bool:
+def _quotes_memory(text: journal_rows.RunText) -> bool:
     """Tell whether a step may quote earlier runs: a prompt, or the result of a memory tool."""
     return text.kind == StepKind.PROMPT or (
         text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body
@@ -443,7 +445,7 @@ def _delivery_notes(connection: Connection, runs: Sequence[str]) -> list[str]:
 _SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE"
 
 
-def _step_texts(connection: Connection, runs: Sequence[str]) -> list[journal_rows.StepText]:
+def _step_texts(connection: Connection, runs: Sequence[str]) -> list[journal_rows.RunText]:
     return list(journal_rows.read_texts(connection, runs))
 
 
@@ -512,13 +514,12 @@ def _earliest_moment(connection: Connection, plan: ErasurePlan) -> int:
 def _overwrite(
     connection: Connection,
     run: str,
-    steps: Sequence[tuple[int, str]],
+    rows: Sequence[tuple[str, str | int]],
     change: Callable[[bytes], bytes],
 ) -> None:
-    """Change the bodies of these steps, given by seq and kind."""
-    quoting_seqs = {seq for seq, _ in steps}
+    """Change the texts of these rows, given by table and id."""
     for text in list(journal_rows.read_texts(connection, [run])):
-        if text.seq in quoting_seqs:
+        if (text.table, text.id) in rows:
             journal_rows.rewrite(connection, text, change)
 
 

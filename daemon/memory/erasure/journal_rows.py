@@ -1,8 +1,9 @@
 """Erase runs in the journal.
 
-An erased run keeps its row: when it ran, how it ended, what it cost. One step replaces its steps
-and holds a digest of them: a person with a copy can prove that the copy is of this run. The
-functions take a connection and run in a transaction of the caller, except `rewrite_tables`.
+The row of an erased run stays: when it ran, how it ended, what it cost. One step replaces its steps
+and holds a digest of its texts: a person with a copy can prove that the copy is of this run. What
+was told of the run, in deliveries and incidents, is erased as well. The functions take a connection
+and run in a transaction of the caller, except `rewrite_tables`.
 """
 
 # ruff: noqa: S608  only names and placeholders are put into statements; values are bound
@@ -15,18 +16,20 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
-from daemon.models import Status, StepKind
+from daemon.models import Json, Status, StepKind
 from daemon.store import texts
 from daemon.store.connection import Connection, placeholders
-from daemon.store.incidents import WAITING, waiting_notices_of
+from daemon.store.incidents import RECOVERED, WAITING, replace_detail, waiting_notices_of
 from daemon.store.rows import deflate, encode, to_microseconds
 
 # The hash that erased runs have instead of their definition's: no definition has it.
 ERASED_DEFINITION = "forgotten"
 
-# Table and column of the texts of a run outside of its steps and its own row, by the seq that
-# StepText has for them: the request of an approval, a withheld result.
-_OTHER_TEXTS = {-2: ("approval", "request"), -3: ("quarantine", "body")}
+# The columns of the texts of a run in other tables, by table: a withheld result, the request of an
+# approval.
+_COMPRESSED_COLUMNS = {"quarantine": "body", "approval": "request"}
+# The options of a delivery that hold texts: how the run ended, and what a notice says.
+_TEXT_OPTIONS = ("detail", "text")
 
 # Tables with texts of people, models and tools.
 _TABLES_WITH_TEXT = (
@@ -41,6 +44,8 @@ _TABLES_WITH_TEXT = (
         "definition",
         "meta",
         "outbox",
+        "incident",
+        "novelty",
     ),
     *("memory_run", "memory_item", "memory_segment", "memory_embedding", "memory_fts"),
 )
@@ -48,15 +53,22 @@ _TABLES_WITH_TEXT = (
 _FINAL_STATUSES = tuple(status.value for status in Status if status.has_ended)
 
 
-class StepText(NamedTuple):
-    """The body of one step as JSON, or a text of a run outside of its steps."""
+class RunText(NamedTuple):
+    """The texts of one row that a run has in the journal, as JSON."""
 
     run: str
-    seq: int
-    """The number of the step; -1 for the run's own row, other negative ones: _OTHER_TEXTS."""
-    kind: str
-    """The kind of the step; of a text in _OTHER_TEXTS the id of its row."""
+    table: str
+    """`step`, `run`, `approval`, `quarantine`, `outbox` or `incident`."""
+    id: str | int
+    """The number of the step; in other tables the id of the row."""
     body: bytes
+    kind: str = ""
+    """The kind of the step; empty in other tables."""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it repeats what stands in the run, or in another one, for those who are told."""
+        return self.table in ("outbox", "incident")
 
 
 def runs_where(
@@ -101,68 +113,90 @@ def active_runs(connection: Connection, _moment: int) -> list[str]:
     ]
 
 
-def read_texts(connection: Connection, runs: Sequence[str]) -> Iterator[StepText]:
-    """Yield the steps of these runs, with seq -1 their rows, with -2 and -3 their other texts."""
+def read_texts(connection: Connection, runs: Sequence[str]) -> Iterator[RunText]:
+    """Yield all texts of these runs; of each run those that are no copies always in one order."""
     marks = placeholders(runs)
+    for table, column_name in _COMPRESSED_COLUMNS.items():
+        for run, id_, column in connection.execute(
+            f"SELECT run_id, id, {column_name} FROM {table} WHERE run_id IN ({marks}) ORDER BY id",
+            runs,
+        ):
+            yield RunText(run, table, id_, _inflate(column))
     for id_, goal, report, detail in connection.execute(
         f"SELECT id, goal, report, detail FROM run WHERE id IN ({marks})", runs
     ):
-        yield StepText(id_, -1, "run", encode({"goal": goal, "report": report, "detail": detail}))
+        body = encode({"goal": goal, "report": report, "detail": detail})
+        yield RunText(id_, "run", id_, body)
     read_body = texts.BodyReader(connection)
     for run, seq, kind, column in connection.execute(
-        f"SELECT run_id, seq, kind, body FROM step WHERE run_id IN ({marks})", runs
+        f"SELECT run_id, seq, kind, body FROM step WHERE run_id IN ({marks}) ORDER BY run_id, seq",
+        runs,
     ):
-        yield StepText(
-            run,
-            seq,
-            kind,
-            encode(read_body(column)) if column[:1] == texts.MARK else _inflate(column),
-        )
-    for seq, (table, body) in _OTHER_TEXTS.items():
-        for run, id_, column in connection.execute(
-            f"SELECT run_id, id, {body} FROM {table} WHERE run_id IN ({marks}) ORDER BY id", runs
-        ):
-            yield StepText(run, seq, id_, _inflate(column))
+        body = encode(read_body(column)) if column[:1] == texts.MARK else _inflate(column)
+        yield RunText(run, "step", seq, body, kind)
+    for run, id_, options in connection.execute(
+        f"SELECT run_id, id, options FROM outbox WHERE run_id IN ({marks}) ORDER BY id", runs
+    ):
+        if text_options := _find_text_options(json.loads(options)):
+            yield RunText(run, "outbox", id_, encode(text_options))
+    for run, id_, detail in connection.execute(
+        f"SELECT run_id, id, detail FROM incident WHERE run_id IN ({marks}) ORDER BY id", runs
+    ):
+        yield RunText(run, "incident", id_, encode({"detail": detail}))
+
+
+def _find_text_options(options: Json) -> Json:
+    return {key: options[key] for key in _TEXT_OPTIONS if options.get(key)}
 
 
 def _inflate(column: bytes) -> bytes:
     return zlib.decompress(column) if column[:1] == b"x" else column
 
 
-def rewrite(connection: Connection, text: StepText, change: Callable[[bytes], bytes]) -> None:
-    """Replace the body of a step, or the columns that a negative seq stands for."""
-    if text.seq in _OTHER_TEXTS:
-        table, column = _OTHER_TEXTS[text.seq]
+def rewrite(connection: Connection, text: RunText, change: Callable[[bytes], bytes]) -> None:
+    """Replace the texts of a row."""
+    if text.table == "step":
         body = deflate(change(text.body))
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE id = ?", (body, text.kind))
+        connection.execute("UPDATE run SET seal = NULL WHERE id = ?", (text.run,))
+        connection.execute(
+            "UPDATE step SET body = ? WHERE run_id = ? AND seq = ?", (body, text.run, text.id)
+        )
         return
-    if text.seq < 0:
-        columns = ("goal", "report", "detail")
-        row = connection.execute(
-            "SELECT goal, report, detail FROM run WHERE id = ?", (text.run,)
+    if column := _COMPRESSED_COLUMNS.get(text.table):
+        body = deflate(change(text.body))
+        connection.execute(f"UPDATE {text.table} SET {column} = ? WHERE id = ?", (body, text.id))
+        return
+    new_values = {
+        key: change(value.encode()).decode()
+        for key, value in json.loads(text.body).items()
+        if value is not None
+    }
+    if text.table == "run":
+        for column, value in new_values.items():
+            connection.execute(f"UPDATE run SET {column} = ? WHERE id = ?", (value, text.id))
+    elif text.table == "incident":
+        replace_detail(connection, int(text.id), new_values["detail"])
+    else:
+        (options,) = connection.execute(
+            "SELECT options FROM outbox WHERE id = ?", (text.id,)
         ).fetchone()
-        for column, value in zip(columns, row, strict=True):
-            if value is not None:
-                new_value = change(value.encode()).decode()
-                connection.execute(
-                    f"UPDATE run SET {column} = ? WHERE id = ?", (new_value, text.run)
-                )
-        return
-    body = deflate(change(text.body))
-    connection.execute("UPDATE run SET seal = NULL WHERE id = ?", (text.run,))
-    connection.execute(
-        "UPDATE step SET body = ? WHERE run_id = ? AND seq = ?", (body, text.run, text.seq)
-    )
+        _write_options(connection, text.id, {**json.loads(options), **new_values})
+
+
+def _write_options(connection: Connection, id_: str | int, options: Json) -> None:
+    values = (json.dumps(options, separators=(",", ":")), id_)
+    connection.execute("UPDATE outbox SET options = ? WHERE id = ?", values)
 
 
 def erase_run(connection: Connection, run: str, now: datetime) -> str:
-    """Erase the texts of an ended run, and return the digest of its steps."""
-    bodies = sorted(read_texts(connection, [run]), key=lambda text: text.seq)
-    digest = blake2b(b"\0".join(text.body for text in bodies), digest_size=16).hexdigest()
+    """Erase the texts of an ended run, and return the digest of those that are no copies."""
+    bodies = [text.body for text in read_texts(connection, [run]) if not text.is_copy]
+    digest = blake2b(b"\0".join(bodies), digest_size=16).hexdigest()
     note = f"forgotten on {now:%Y-%m-%d}"
     body = encode(
         {"text": f"What this run did was {note}.", "source": ERASED_DEFINITION, "digest": digest}
     )
+    _erase_copies(connection, run, note)
     connection.execute("DELETE FROM step WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM approval WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM quarantine WHERE run_id = ?", (run,))
@@ -197,19 +231,47 @@ def erase_run(connection: Connection, run: str, now: datetime) -> str:
         ),
         (note, ERASED_DEFINITION, run),
     )
+    return digest
+
+
+def _erase_copies(connection: Connection, run: str, note: str) -> None:
+    """Erase what the deliveries and incidents of a run repeat of it, and suppress the deliveries
+    that are pending.
+    """
     connection.execute(
-        (
-            "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE run_id = ? "
-            "AND status = 'pending'"
-        ),
+        "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE run_id = ? "
+        "AND status = 'pending'",
         (note, run),
     )
-    options = json.dumps({"notice": WAITING, "title": note, "text": note}, separators=(",", ":"))
-    connection.executemany(  # the notices repeat the question to a person
-        "UPDATE outbox SET options = ? WHERE id = ?",
-        [(options, id_) for id_ in waiting_notices_of(connection, run)],
-    )
-    return digest
+    # the notices repeat the question to a person
+    for id_ in waiting_notices_of(connection, run):
+        _write_options(connection, id_, {"notice": WAITING, "title": note, "text": note})
+    for id_, text in connection.execute(
+        "SELECT id, options FROM outbox WHERE run_id = ?", (run,)
+    ).fetchall():
+        options = json.loads(text)
+        if options.pop("detail", None) is not None:
+            _write_options(connection, id_, options)
+    for (incident,) in connection.execute(
+        "SELECT id FROM incident WHERE run_id = ?", (run,)
+    ).fetchall():
+        replace_detail(connection, incident, note)
+    # the notice that a routine works again, or was removed, repeats its last error; it is of the
+    # run that succeeded, or of none
+    routine, detail, created = connection.execute(
+        "SELECT routine, detail, created FROM run WHERE id = ?", (run,)
+    ).fetchone()
+    if not detail:
+        return
+    for id_, text in connection.execute(
+        "SELECT id, options FROM outbox WHERE kind = ? AND (run_id IS NULL"
+        " OR run_id IN (SELECT id FROM run WHERE routine = ? AND created >= ?))",
+        (RECOVERED, routine, created),
+    ).fetchall():
+        options = json.loads(text)
+        if options.get("text", "").endswith(f": {detail}"):
+            options["text"] = f"{options['text'].removesuffix(detail)}{note}"
+            _write_options(connection, id_, options)
 
 
 def delete_unused_definitions(connection: Connection) -> None:

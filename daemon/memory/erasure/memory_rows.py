@@ -18,10 +18,7 @@ from daemon.memory.segments import split
 from daemon.store.connection import Connection
 from daemon.store.rows import clean, to_microseconds
 
-# Prefix of the keys of items that come with the daemon and are stored again at each start: only a
-# request with such a key erases one.
-SEED_PREFIX = "agentd:"
-
+# Seeds are stored again at each start: only a request with such a key erases one.
 _NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
 
 # Texts that are searched for quotes in one transaction.
@@ -77,7 +74,9 @@ def items(
     else:
         items_by_key = {
             item.key: item
-            for item in rows.items_in(connection, _NO_SEED, (len(SEED_PREFIX), SEED_PREFIX))
+            for item in rows.items_in(
+                connection, _NO_SEED, (len(rows.SEED_PREFIX), rows.SEED_PREFIX)
+            )
         }
     if query is not None:
         has_all_words = words_matcher(query)
@@ -105,7 +104,7 @@ def find_runs_with_words(connection: Connection, query: str) -> list[str]:
     terms = query_of(query).terms
     if not terms:
         return []
-    matching_runs = fulltext.of(connection).runs_with_terms(connection, terms)
+    matching_runs = fulltext.index_of(connection).runs_with_terms(connection, terms)
     # superseded texts are not in the index
     has_all_words = words_matcher(query)
     superseded_texts = connection.execute(

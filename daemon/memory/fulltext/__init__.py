@@ -71,7 +71,7 @@ class FullText(Protocol):
         """Return the scores of the best segments from `first_id` to `last_id`, by id."""
 
 
-def of(connection: Any) -> FullText:
+def index_of(connection: Any) -> FullText:
     """Return the index of the database behind a connection."""
     if isinstance(connection, sqlite3.Connection):
         return fts5

@@ -285,10 +285,12 @@ def _words(text: str) -> Iterator[str]:
     """Yield the words of an indexed text as FTS5's `porter unicode61 remove_diacritics 2` would."""
     text = text.lower()
     if not text.isascii():
-        decomposed = unicodedata.normalize("NFD", text)
+        decomposed_text = unicodedata.normalize("NFD", text)
         text = unicodedata.normalize(
             "NFC",
-            "".join(character for character in decomposed if not unicodedata.combining(character)),
+            "".join(
+                character for character in decomposed_text if not unicodedata.combining(character)
+            ),
         )
     for word in _WORD.findall(text):
         yield stem(word)[:_MAX_WORD_LENGTH]

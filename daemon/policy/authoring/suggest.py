@@ -29,7 +29,7 @@ class Suggestion:
     """How many runs made these calls."""
     calls: int
     """How many calls were executed."""
-    refused: tuple[tuple[str, int], ...]
+    refused_calls: tuple[tuple[str, int], ...]
     """(call, count) of calls that were denied or never approved, the most frequent first; the
     section does not allow them either.
     """
@@ -69,7 +69,7 @@ def suggest(calls: Sequence[RecordedCall], policy: Policy) -> Suggestion:
         section=section,
         runs=len({call.run for call in calls}),
         calls=len(executed_calls),
-        refused=tuple(refused_calls.most_common()),
+        refused_calls=tuple(refused_calls.most_common()),
     )
 
 

@@ -142,19 +142,20 @@ class RuleSuggestion:
 def suggest_rules(
     calls: Sequence[RecordedCall],
     policy: Policy,
-    read: Callable[[str], Policy],
+    read_policy: Callable[[str], Policy],
     *,
     routine: str,
     with_tainted: bool = False,
     only_of_trial: bool = True,
 ) -> RuleSuggestion:
     """Return the smallest rules that allow what a routine was denied while it was observed, or
-    without `only_of_trial` also what it was denied at other times, as no rule spoke of it.
+    without `only_of_trial` also what it was denied at other times, as no rule covered it.
 
-    `calls` are all that are recorded of the routine, and `policy` is the one in force. `read` loads
-    the text of a policy with all its checks, or raises ConfigError. Every suggested rule was loaded
-    by it, and every call that counts as allowed was judged by what it returned. Calls of runs that
-    had read what strangers wrote are left out unless `with_tainted`, or a person chose their words.
+    `calls` are all that are recorded of the routine, and `policy` is the one in force.
+    `read_policy` loads the text of a policy with all its checks, or raises ConfigError. Every
+    suggested rule was loaded by it, and every call that counts as allowed was judged by what it
+    returned. Calls of runs that had read what strangers wrote are left out unless `with_tainted`,
+    or a person chose their words.
     """
     denied_calls = [
         call
@@ -180,7 +181,7 @@ def suggest_rules(
             verdict = trial.judge(call.tool, call.arguments, routine=call.routine)
             reasons[kind] = f"{verdict.rule}: {verdict.reason}" if verdict.reason else verdict.rule
             del drafts[kind]
-    tables, new_policy = _fit(drafts, reasons, policy, read, routine)
+    tables, new_policy = _fit(drafts, reasons, policy, read_policy, routine)
     allowed_calls = [call for call in denied_calls if _is_allowed(call, new_policy)]
     only_if_untainted = [
         call
@@ -260,7 +261,7 @@ def _with_drafts(policy: Policy, drafts: Iterable[RuleDraft], routine: str) -> P
 
 
 def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
-    """Return a rule for each part of a call that no rule speaks of. Raises _NoRuleError."""
+    """Return a rule for each part of a call that no rule covers. Raises _NoRuleError."""
     if call.tool in NAMED_ONLY_TOOLS:
         raise _NoRuleError(f"{call.tool} changes agentd itself; write a rule for it by hand")
     text = json.dumps(call.arguments, ensure_ascii=False)
@@ -294,7 +295,7 @@ def _draft_rules(call: RecordedCall, policy: Policy) -> list[RuleDraft]:
 
 
 def _draft_rule(part: CallPart, call: RecordedCall) -> RuleDraft:
-    """Return the smallest rule that speaks of a part of a call. Raises _NoRuleError."""
+    """Return the smallest rule that covers a part of a call. Raises _NoRuleError."""
     tool = TOOLS.get(call.tool, UNKNOWN_TOOL)
     draft = RuleDraft(
         tool=call.tool,
@@ -397,10 +398,10 @@ def _fit(
     drafts: dict[str, list[RuleDraft]],
     reasons: dict[str, str],
     policy: Policy,
-    read: Callable[[str], Policy],
+    read_policy: Callable[[str], Policy],
     routine: str,
 ) -> tuple[list[dict[str, Any]], Policy]:
-    """Return the rules and the policy that has them, as `read` loads it.
+    """Return the rules and the policy that has them, as `read_policy` loads it.
 
     Calls whose rules it does not load are taken out of `drafts`, with a reason.
     """
@@ -415,7 +416,7 @@ def _fit(
         )
         tables = [draft.table(routine) for draft in merged_drafts]
         comments = [draft.comment for draft in merged_drafts]
-        return tables, read(add_rules(policy.text, tables, comments))
+        return tables, read_policy(add_rules(policy.text, tables, comments))
 
     for several in (SEVERAL, None):
         try:
@@ -488,25 +489,30 @@ def _fold_folders(paths: Sequence[str], several: int) -> Iterator[str]:
 def _without_covered(drafts: Sequence[RuleDraft], routine: str) -> Iterator[RuleDraft]:
     """Yield the rules that no other one of them makes needless; their examples go to that one."""
     rules = [draft.rule(routine, number) for number, draft in enumerate(drafts, 1)]
-    covering: dict[int, int] = {}
+    covering_indexes: dict[int, int] = {}
     for index, rule in enumerate(rules):
         for other_index, other_rule in enumerate(rules):
             is_first_of_equals = rule.covers(other_rule) and index < other_index
             if other_index != index and other_rule.covers(rule) and not is_first_of_equals:
-                covering[index] = other_index
+                covering_indexes[index] = other_index
                 break
     for index, draft in enumerate(drafts):
-        if index in covering:
+        if index in covering_indexes:
             continue
-        covered_drafts = [drafts[other] for other in covering if _root(other, covering) == index]
-        examples = [text for other in (draft, *covered_drafts) for text in other.match]
-        is_tainted = any(other.is_from_tainted_run for other in (draft, *covered_drafts))
+        covered_drafts = [
+            drafts[other_index]
+            for other_index in covering_indexes
+            if _find_last_covering(other_index, covering_indexes) == index
+        ]
+        examples = [text for source in (draft, *covered_drafts) for text in source.match]
+        is_tainted = any(source.is_from_tainted_run for source in (draft, *covered_drafts))
         yield replace(draft, match=tuple(dict.fromkeys(examples)), is_from_tainted_run=is_tainted)
 
 
-def _root(index: int, covering: dict[int, int]) -> int:
-    while index in covering:
-        index = covering[index]
+def _find_last_covering(index: int, covering_indexes: dict[int, int]) -> int:
+    """Return the rule that covers a rule and is covered by none, by their indexes."""
+    while index in covering_indexes:
+        index = covering_indexes[index]
     return index
 
 

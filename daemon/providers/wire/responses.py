@@ -127,7 +127,7 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     blocks: list[Json] = []
     if not is_refused:
         for index, item in enumerate(output):
-            if not _is_lost(item):
+            if not _refers_to_stored_data(item):
                 blocks.append(_item_to_send_back(item, calls.get(index)))
     while blocks and blocks[-1].get("type") == "reasoning":
         # "provided without its required following item", as when the token limit cut the answer
@@ -185,9 +185,9 @@ def _parse_calls(output: Sequence[Json], request: ChatRequest) -> dict[int, Func
     return calls
 
 
-def _is_lost(item: Json) -> bool:
-    """Return whether an item cannot be sent back: reasoning that is not encrypted refers to stored
-    data, and nothing is stored.
+def _refers_to_stored_data(item: Json) -> bool:
+    """Tell whether an item cannot be sent back: reasoning that is not encrypted refers to data that
+    the vendor has stored, and we have it store nothing.
     """
     return item.get("type") == "reasoning" and not item.get("encrypted_content")
 

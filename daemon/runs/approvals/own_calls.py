@@ -113,7 +113,7 @@ class OwnCallNotes:
         self._notes: dict[str, tuple[Routine, list[str]]] = {}
         """By the name of the routine, for this policy."""
 
-    def of(self, routine: Routine, policy: Policy) -> list[str]:
+    def notes_of(self, routine: Routine, policy: Policy) -> list[str]:
         """Return a line for each call that the policy does not simply allow."""
         if policy is not self._policy or time.monotonic() - self._since > _NOTES_SECONDS:
             self._policy, self._since, self._notes = policy, time.monotonic(), {}

@@ -200,9 +200,11 @@ def format_request(
     """
     if line := request.get("line"):
         # what else the call says, such as the repository of git
-        others = {name: item for name, item in request["arguments"].items() if name != "command"}
+        other_arguments = {
+            name: item for name, item in request["arguments"].items() if name != "command"
+        }
         parts = _words_of_line(line, request["folder"])
-        parts += [f"({text})" for text in _format_arguments(others)]
+        parts += [f"({text})" for text in _format_arguments(other_arguments)]
         separator = " "
     else:
         parts, separator = _format_arguments(request["arguments"]), ", "

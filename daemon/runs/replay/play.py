@@ -283,14 +283,14 @@ class ReplayContext:
                 step_writer=step_log,
                 executor=self._executor,
                 approver=self._current_approver,
-                messages=RecordedInbox(self._recording, self._iteration),
+                messages=RecordedInbox(self._recording, self._current_iteration),
             ),
             steps=step_log.steps,
         )
         self._agent = agent
         return agent
 
-    def _iteration(self) -> int:
+    def _current_iteration(self) -> int:
         return self._agent.transcript.iterations if self._agent else 0
 
     @property

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -182,7 +183,7 @@ class _Commands:
                 Path(self.folder),
                 self.files,
                 owner=self.sandbox.user,
-                denied_patterns=command.denied,
+                denied_patterns=command.denied_patterns,
                 starts_git=command.argv[1:2] == ("stash",),
             )
             needs.append(variables["GIT_DIR"])
@@ -293,9 +294,24 @@ def find_program(name: str) -> Path | None:
             status = path.stat()
         except OSError:
             continue
-        if status.st_uid == 0 and not status.st_mode & 0o022 and os.access(path, os.X_OK):
+        owners = _owners_of_system_files() if directory in PROGRAM_FOLDERS else {0}
+        if status.st_uid in owners and not status.st_mode & 0o022 and os.access(path, os.X_OK):
             return path
     return None
+
+
+@cache
+def _owners_of_system_files() -> frozenset[int]:
+    """Return whose files in the system's folders are root's. In a user namespace without root, as
+    `PrivateUsers=` of a user's unit makes it, they show the number of all users that it lacks.
+    """
+    try:
+        known_users = Path("/proc/self/uid_map").read_text().splitlines()
+        number_of_others = int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except OSError:  # not Linux
+        return frozenset({0})
+    has_root = any(line.split()[0] == "0" for line in known_users)
+    return frozenset({0 if has_root else number_of_others})
 
 
 def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
@@ -320,7 +336,7 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
     last_command = call.line[pipeline].commands[index]
     if result.code and (verbatim or result.code not in last_command.success_codes):
         raise ToolFailed(
-            " ".join([_describe_exit_code(last_command.program, result.code), *notes]), partial=text
+            " ".join([_describe_exit_code(last_command.program, result), *notes]), partial=text
         )
     if verbatim:
         return text
@@ -330,6 +346,11 @@ def report_result(call: CompletedCall, *, verbatim: bool = False) -> str:
 
 
 def _notes(result: CommandResult) -> Iterator[str]:
+    if result.reached_memory_limit:
+        yield (
+            "(the programs of this call, with their files in memory, reached a limit of "
+            "policy.toml: memory_mb; the kernel killed them)"
+        )
     if result.unkilled_pids:
         yield (
             "(could not be killed and hang in the kernel: processes "
@@ -339,12 +360,14 @@ def _notes(result: CommandResult) -> Iterator[str]:
         yield f"(git would obey what a program puts there, so it was renamed: {path})"
 
 
-def _describe_exit_code(program: str, code: int) -> str:
+def _describe_exit_code(program: str, result: CommandResult) -> str:
+    code = result.code
     # As in a shell, 128 and more is a signal. But 129, which would be SIGHUP, is git's exit code
     # for wrong usage, and there are no signals above 64.
     if 129 < code <= 128 + 64:
         text = f"{program} was killed by signal {code - 128}"
-        if code - 128 in _SIGNALS_AT_LIMITS:
+        # a note says so where it is known
+        if code - 128 in _SIGNALS_AT_LIMITS and not result.reached_memory_limit:
             text += ", as at a limit of policy.toml: memory_mb, file_mb or shell_seconds"
         return text
     return f"{program} ended with exit code {code}"

@@ -121,8 +121,8 @@ class AcceptedTools:
         self, server: str, offered: Sequence[McpTool], problems: Mapping[str, str]
     ) -> ServerTools:
         """Write what a server offers now; open its incident if that is a change, or close it."""
-        now, earlier = self._clock(), await self.get(server)
-        if earlier is None:
+        now, old_tools = self._clock(), await self.get(server)
+        if old_tools is None:
             tools = ServerTools(
                 server=server,
                 accepted=tuple(offered),
@@ -134,14 +134,14 @@ class AcceptedTools:
             await self._write(tools)
             log.info("mcp.accepted", server=server, tools=len(offered), by="first use")
             return tools
-        tools = replace(earlier, offered=tuple(offered), offered_at=now, problems=dict(problems))
-        if tools.digest == earlier.digest and tools.problems == earlier.problems:
-            return earlier
+        tools = replace(old_tools, offered=tuple(offered), offered_at=now, problems=dict(problems))
+        if tools.digest == old_tools.digest and tools.problems == old_tools.problems:
+            return old_tools
         # the incident first: if the process ends between the two, the next listing reports it again
-        if tools.has_changed and tools.digest != earlier.digest:
+        if tools.has_changed and tools.digest != old_tools.digest:
             await self._report(tools)
         await self._write(tools)
-        if earlier.has_changed and not tools.has_changed:
+        if old_tools.has_changed and not tools.has_changed:
             await self._resolve(server, "offers again what was accepted")
         return tools
 

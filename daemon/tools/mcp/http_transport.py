@@ -67,9 +67,9 @@ class McpHttpTransport(httpx2.AsyncBaseTransport):
         if id_ is not None:
             self._deadlines[id_] = deadline
         if message.get("method") == "notifications/cancelled" and (
-            cancelled := self._deadlines.get(message["params"]["requestId"])
+            cancelled_deadline := self._deadlines.get(message["params"]["requestId"])
         ):
-            cancelled.end()
+            cancelled_deadline.end()
 
         def end() -> None:
             self._resumed_streams -= is_resumed

@@ -232,23 +232,23 @@ async def _read_lines(stdout: IO[bytes], server: str) -> AsyncIterator[bytes]:
             continue
         if not chunk:
             return
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            line += end
+        *line_ends, line_begin = chunk.split(b"\n")
+        for line_end in line_ends:
+            line += line_end
             yield bytes(line)
             line.clear()
-        line += rest
+        line += line_begin
         if len(line) > MAX_MESSAGE:
             log.warning("mcp.message_too_long", server=server, limit=MAX_MESSAGE)
             return
 
 
 async def _write(stdin: IO[bytes], data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
+    unwritten_data = memoryview(data)
+    while unwritten_data:
         await anyio.wait_writable(stdin)
         try:
-            rest = rest[os.write(stdin.fileno(), rest) :]
+            unwritten_data = unwritten_data[os.write(stdin.fileno(), unwritten_data) :]
         except BlockingIOError:
             continue
 

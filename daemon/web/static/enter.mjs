@@ -8,6 +8,13 @@ if (token) {
   if (answer.ok) {
     location.replace("/");
   } else {
-    status.textContent = `${(await answer.text()).trim()}. Run agentctl ui again for another link.`;
+    const command = document.createElement("code");
+    command.textContent = "agentctl ui";
+    const reason = (await answer.text()).trim();
+    status.replaceChildren(
+      `${reason} For another link press Enter where `,
+      command,
+      " runs, or start it again.",
+    );
   }
 }

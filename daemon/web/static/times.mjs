@@ -23,7 +23,9 @@ function twoUnits(count, size, larger, smaller) {
 
 export function relative(seconds) {
   if (seconds > -1 && seconds < 1) return "now";
-  return seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
+  const distance = Math.abs(seconds);
+  const text = distance < 9.95 ? `${Math.round(distance)} s` : duration(distance);
+  return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 
 // A local time with its day where that is not today, as daemon/cli/render.py writes it: `tail` is the time with its zone,

@@ -50,11 +50,14 @@ class Page:
 
     async def start(self):
         self.process = await self.home.spawn("agentctl", "--socket", self.home.socket, "ui")
-        line = (await self.process.stdout.readline()).decode()
+        self.take_link((await self.process.stdout.readline()).decode())
+        return self
+
+    def take_link(self, line):
+        """Take the link from a line of `agentctl ui`."""
         self.link = re.search(r"http://127\.0\.0\.1:(\d+)/#\S+", line)[0]
         self.base, _, self.token = self.link.partition("/#")
         self.port = int(self.base.rpartition(":")[2])
-        return self
 
     async def stop(self):
         if self.process.returncode is None:

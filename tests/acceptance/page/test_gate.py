@@ -1,10 +1,14 @@
 """Access to the web page: one browser, by a link that works once, from no foreign site."""
 
 import asyncio
+import fcntl
 import http.client
 import os
 import signal
 import socket
+import subprocess
+import sys
+import termios
 
 import pytest
 
@@ -47,6 +51,55 @@ async def test_the_link_lets_one_browser_in_and_only_once(page):
     assert ask(page, "GET", "/runs", Cookie=cookie.split(";")[0])[0] == 200
     status, _, text = ask(page, "POST", "/enter", page.token, Origin=page.base)
     assert (status, "used before" in text) == (403, True)
+
+
+async def test_enter_prints_a_link_for_another_browser(daemon):
+    with Terminal(daemon) as terminal:
+        first, second = Page(daemon), Page(daemon)
+        first.take_link(terminal.read_until("Ctrl-C ends the page"))
+        cookie = enter(first).split(";")[0]
+        terminal.type("\n")
+        second.take_link(terminal.read_until("Open http"))
+        assert second.token != first.token
+        other_cookie = enter(second).split(";")[0]
+        for browser in (cookie, other_cookie):
+            assert ask(first, "GET", "/runs", Cookie=browser)[0] == 200
+
+
+class Terminal:
+    """`agentctl ui` in front of a terminal of its own."""
+
+    def __init__(self, home):
+        self.controller, end = os.openpty()
+        self.text = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "daemon.cli.main", "--socket", str(home.socket), "ui"],
+            env=home.env,
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(end)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.terminate()
+        self.process.wait()
+        os.close(self.controller)
+
+    def type(self, text):
+        os.write(self.controller, text.encode())
+
+    def read_until(self, words):
+        """Return what was printed since the last call, with the line that these words are in."""
+        while not (words in self.text and self.text[self.text.index(words) :].count("\n")):
+            self.text += os.read(self.controller, 4096).decode()
+        text, self.text = self.text, ""
+        return text
 
 
 @pytest.mark.slow

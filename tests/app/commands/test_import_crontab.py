@@ -91,7 +91,7 @@ def importer(tmp_path):
 def refusal(importer, text, **options):
     result = importer.compose(text, **options)
     assert result.routines == []
-    (remark,) = result.refused
+    (remark,) = result.refused_lines
     return remark.remark
 
 
@@ -107,7 +107,7 @@ def test_a_line_becomes_a_script_with_the_schedule_and_the_command(importer):
         '[[gather]]\nname = "output"\ntool = "shell"\nargs = { command = "df -h" }\n\n'
         '[[deliver]]\nto = "file"\npath = "reports/{routine}/{slot:%Y-%m-%d-%H%M}.md"\n'
     )
-    assert (result.refused, result.notes, result.targets) == ([], [], {})
+    assert (result.refused_lines, result.notes, result.targets) == ([], [], {})
 
 
 def test_nicknames_zones_and_starts_are_kept(importer):
@@ -237,7 +237,7 @@ def test_what_cannot_be_taken_over_is_said_with_what_to_do(importer, line, words
 def test_a_system_crontab_gives_only_the_lines_of_this_user(importer):
     result = importer.compose(f"17 * * * * somebody df\n17 * * * * {ME} free -m\n", has_users=True)
     assert [routine.line for routine in result.routines] == [2]
-    (remark,) = result.refused
+    (remark,) = result.refused_lines
     assert "it runs as somebody, and agentd as" in remark.remark
 
 
@@ -260,7 +260,7 @@ def test_names_are_unique_and_the_same_again_in_another_order(importer):
 def test_the_same_line_twice_is_one_routine(importer):
     result = importer.compose("@daily df\n@daily  df\n")
     assert [routine.line for routine in result.routines] == [1]
-    assert "it is line 1 once more" in result.refused[0].remark
+    assert "it is line 1 once more" in result.refused_lines[0].remark
 
 
 def test_nothing_is_written_without_the_option(importer, capsys):
@@ -367,13 +367,13 @@ def test_any_crontab_gives_routines_that_load_or_one_sentence_a_line(lines, has_
     with tempfile.TemporaryDirectory() as folder:
         importer = Importer(Path(folder))
         result = importer.compose(text, has_users=has_users)
-        for remark in result.refused:
+        for remark in result.refused_lines:
             assert remark.remark
             assert "\n" not in remark.remark
-        job_lines = [*(r.line for r in result.routines), *(r.line for r in result.refused)]
+        job_lines = [*(r.line for r in result.routines), *(r.line for r in result.refused_lines)]
         assert len(set(job_lines)) == len(job_lines)
         write(result, importer.config)
         assert importer.load_routines().keys() == {routine.name for routine in result.routines}
-        assert [remark.line for remark in importer.compose(text, has_users=has_users).existing] == [
-            routine.line for routine in result.routines
-        ]
+        assert [
+            remark.line for remark in importer.compose(text, has_users=has_users).existing_lines
+        ] == [routine.line for routine in result.routines]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from daemon.app.commands.logs import LogFilter, Tail, follow, main, parse_since
 from daemon.system.watch import DirectoryWatcher
+from tests.terminal_stream import Terminal
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 
@@ -73,6 +75,56 @@ def test_logs_are_readable_and_without_colour_in_a_pipe(
     text = capsys.readouterr().out
     assert "info     e4 routine=daily run=01GHIJKL" in text
     assert "\x1b" not in text
+
+
+RUN = {"routine": "daily", "run": "01M875QEXRB081E7T7SVBR6E8F"}
+
+
+def short_line(monkeypatch, path: Path, *words: str) -> tuple[int, str]:
+    """Return what `agentctl logs` shows at a terminal."""
+    stream = Terminal()
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setenv("NO_COLOR", "1")
+    return main([*words], path), stream.getvalue()
+
+
+def test_a_terminal_gets_the_short_lines_of_the_daemon_below_their_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reloaded = {"added": [], "changed": [], "removed": [], "routine": None, "run": None}
+    path = tmp_path / "logs" / "agentd.jsonl"
+    path.parent.mkdir()
+    receipt = str(tmp_path / "workspace/r.md")
+    path.write_text(
+        "\n".join(
+            [
+                line(0, event="run.started", trigger="cron", attempt=1, **RUN),
+                line(1, event="run.finished", status="succeeded", **RUN),
+                line(1, event="delivery.arrived", target="file", receipt=receipt, **RUN),
+                line(2, event="engine.reloaded", **reloaded),
+                line(3, event="run.finished", status="succeeded", **RUN),
+                line(24 * 60, event="run.finished", status="failed", detail="no key", **RUN),
+                line(24 * 60 + 1, event="run.started", odd="of another version", **RUN),
+            ]
+        )
+        + "\n"
+    )
+    code, text = short_line(monkeypatch, path)
+    day, next_day = (f"{(NOW + timedelta(days=days)).astimezone():%A %d %B %Y}" for days in (0, 1))
+    lines = [re.sub(r"^\d\d:\d\d:\d\d ", "", text) for text in text.splitlines()]
+    assert code == 0 and lines[:4] == [
+        day,
+        "» daily started",
+        "✓ daily 1 min → r.md",
+        "✓ daily",
+    ]
+    assert lines[4] == next_day and lines[5].startswith("✗ daily failed: no key; ")
+    assert "of another version" in text and "reloaded" not in text
+    assert short_line(monkeypatch, path, "-n", "3")[1].count("daily") == 3
+    long_text = short_line(monkeypatch, path, "--long")[1]
+    assert "engine.reloaded" in long_text and "2026" in long_text
+    assert short_line(monkeypatch, path, "--level", "critical")[1] == ""
+    assert "--long shows" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from daemon.app.commands.init import shipped_folder
 from daemon.app.commands.new import FACT_TEMPLATES, NewRoutineOptions, compose, describe, write
-from daemon.app.commands.recipes import find_recipes
+from daemon.app.commands.new_arguments import build_new_parser
+from daemon.app.commands.recipes import find_recipes, needed_lines
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.folder import load_routine
 from daemon.errors import Refused
@@ -20,6 +21,7 @@ from tests.properties import scaled_settings
 
 NOW = datetime(2026, 11, 24, 16, 20, tzinfo=UTC)  # a Tuesday
 RECIPES = find_recipes()
+PAGE = "http://127.0.0.1:8123/feed.atom"
 CONFIG = """
 timezone = "UTC"
 [targets.mail]
@@ -154,11 +156,86 @@ effect = "ask"
     assert "a person is asked about nothing" not in lines
 
 
-def test_new_says_what_the_policy_denies_and_where_the_lines_stand(installation):
-    notes = [line for line in installation.says(recipe="releases") if line.startswith("note: ")]
-    assert len(notes) == 3
-    assert "gather[0]: every run of x fails: the policy denies this, by its default:" in notes[0]
-    assert notes[2].endswith("policy.toml stand at the head of the file")
+@pytest.mark.parametrize(
+    ("options", "urls", "networks"),
+    [
+        ({"recipe": "releases"}, ["curl/curl/releases.atom", "versions.rss"], None),
+        (
+            {"recipe": "releases", "facts": [PAGE, "https://www.example.org/b?c=1,2"]},
+            [PAGE, "https://www.example.org/b?c=1,2"],
+            ["127.0.0.1/32"],
+        ),
+        (
+            {"schedule": "at 7", "prompt": f"Sum up {PAGE}.", "facts": [PAGE, "machine"]},
+            [PAGE],
+            ["127.0.0.1/32"],
+        ),
+    ],
+)
+def test_a_routine_that_reads_pages_is_shown_with_the_rule_that_it_lacks(
+    installation, options, urls, networks
+):
+    new = installation.compose("rel", **options)
+    lines = describe(new, json=False).splitlines()
+    assert f"until these lines stand in {installation.folder}/policy.toml, each of its" in str(
+        lines
+    )
+    assert "a person is asked about nothing" not in lines, "as nothing of it runs"
+    assert not [line for line in lines if line.startswith("note: ")]
+    assert lines[-1] == "then try it: agentctl run rel"
+    assert new.rule in "\n".join(lines)
+    (rule,) = tomllib.loads(new.rule)["rule"]
+    assert [written.endswith(url) for written, url in zip(rule["urls"], urls, strict=True)]
+    assert (rule["routines"], rule.get("networks")) == (["rel"], networks)
+    gathered = [step.args["url"] for step in new.routine.gather if step.tool == "http_request"]
+    assert gathered == rule["urls"]
+    policy = (installation.folder / "policy.toml").read_text("utf-8")
+    installation.write("policy.toml", f"{policy}\n{new.rule}\n")
+    lines = installation.says("rel", **options)
+    assert lines[-2:] == ["a person is asked about nothing", "try it: agentctl run rel"]
+
+
+def test_a_recipe_that_reads_other_pages_is_changed_in_all_places_that_name_them(installation):
+    new = installation.compose("rel", recipe="releases", facts=[PAGE, "https://www.acme.org/x"])
+    assert [step.name for step in new.routine.gather] == ["page", "acme"]
+    assert new.routine.gate.changed == ("page.body", "acme.body")
+    (rule,) = tomllib.loads(needed_lines(new.text, "policy.toml"))["rule"]
+    assert rule["urls"] == [PAGE, "https://www.acme.org/x"]
+    assert "curl" not in new.text and "   # no model is asked as long as" in new.text
+
+
+def test_a_rule_that_would_not_be_enough_is_not_shown(tmp_path):
+    policy = 'version = 1\n[[rule]]\ntool = "http_request"\neffect = "deny"\n'
+    new = Installation(tmp_path, policy).compose("x", "at 7", prompt="Hi.", facts=[PAGE])
+    assert new.rule == ""
+    lines = describe(new, json=False).splitlines()
+    assert "every run of x fails" in lines[-2]
+    assert lines[-1] == "once that is mended, try it: agentctl run x"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "facts", "unread"),
+    [
+        (f"Read {PAGE} and (https://acme.org/b).", None, f"{PAGE}, https://acme.org/b"),
+        (f"Read {PAGE}.", [PAGE], None),
+        (f"Read {PAGE}.", ["machine"], PAGE),
+        ("Read the news.", None, None),
+    ],
+)
+def test_a_page_that_the_prompt_names_and_nothing_reads_is_noted(
+    installation, prompt, facts, unread
+):
+    notes = installation.compose("x", "at 7", prompt=prompt, facts=facts).notes
+    assert len(notes) == bool(unread)
+    if unread:
+        assert f"no run reads {unread}, which the prompt names" in notes[0]
+        assert notes[0].endswith(f"with --look {unread.replace(', ', ',')}")
+
+
+def test_a_url_of_look_may_hold_a_comma():
+    words = ["x", "at", "7", "--look", "git,https://acme.org/a,b,machine,http://b.org"]
+    options = build_new_parser().parse_intermixed_args(words)
+    assert options.facts == ["git", "https://acme.org/a,b", "machine", "http://b.org"]
 
 
 def test_with_a_faulty_policy_new_says_that_questions_are_not_known(tmp_path):

@@ -20,6 +20,8 @@ from daemon.telemetry.redaction import Secrets
 from daemon.testing import TestApp
 from tests.terminal_stream import Terminal
 
+GATHER = '[[gather]]\nname = "machine"\ntool = "sysinfo"\n'
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -111,7 +113,8 @@ def test_validate_fails_where_the_policy_denies_the_command_that_every_run_needs
         ("may-not", '["rm", "-rf", "inbox"]'),
     ):
         (folder / f"routines/{name}.toml").write_text(
-            f'[run]\nprompt = "x"\n[{table}]\ncommand = {command}\n[[deliver]]\nto = "log"\n'
+            f'[run]\nprompt = "x"\n[{table}]\ncommand = {command}\n'
+            f'{GATHER}[[deliver]]\nto = "log"\n'
         )
     examination = check_folder(folder)
     (fault,) = examination.faults
@@ -313,7 +316,7 @@ def test_validate_names_each_key_without_which_no_daemon_starts(folder: Path) ->
         f'{SERVER}api_key_env = "NOPE"\n[search]\nkind = "tavily"\napi_key_file = "no"\n'
         f'{EMBEDDER}api_key_file = "no"\n[store]\nurl_env = "NOPE"\n'
     )
-    missing = check_folder(folder).missing
+    missing = check_folder(folder).missing_parts
     places = (":6: search", ":3: mcp.t", ":11: memory", ":13: store")
     for note, place in zip(missing, places, strict=True):
         assert f"config.toml{place}." in note
@@ -363,8 +366,8 @@ def test_validate_checks_routines_despite_a_broken_config(folder: Path) -> None:
     (folder / "config.toml").write_text('routines = "mine"\nx = 1\n[providers.a]\nkind = "clod"\n')
     examination = examine(folder / "config.toml", env={}, state=folder)
     assert [fault.key for fault in examination.faults] == [
-        "providers.a.kind",
         "x",
+        "providers.a.kind",
         "run.fallback[0]",
     ]
 
@@ -478,6 +481,28 @@ def test_validate_says_where_an_answer_without_a_look_would_succeed(
         note for note in examination.notes if "run.required_tools: nothing is gathered" in note
     ]
     assert len(notes) == has_note
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "note"),
+    [
+        ("Plan my day.", "", "run.prompt: nothing is gathered: a model can only say what it knows"),
+        ("Read http://a.example/x.", "", "gathered, and no run reads http://a.example/x: a model"),
+        ("Plan my day.", 'mode = "agent"', ""),
+        ("Plan my day.", GATHER, ""),
+        ("Plan my day.", "[trigger]\nwebhook = true", ""),
+    ],
+)
+def test_validate_says_where_a_model_is_asked_without_facts_or_tools(
+    folder: Path, prompt: str, more: str, note: str
+) -> None:
+    (folder / "routines/day.toml").write_text(
+        f'[run]\nprompt = "{prompt}"\n{more}\n[[deliver]]\nto = "log"\n'
+    )
+    examination = check_folder(folder)
+    assert examination.faults == []
+    notes = [text for text in examination.notes if "day.toml:2: run.prompt: " in text]
+    assert len(notes) == bool(note) and note in "".join(notes)
 
 
 def test_validate_reports_unknown_tools(folder: Path) -> None:
@@ -638,7 +663,8 @@ def test_a_trigger_that_starts_nothing_any_more_is_noted_with_its_line(folder: P
     for name, trigger in triggers.items():
         enabled = "enabled = false\n" if name == "off" else ""
         (folder / f"routines/{name}.toml").write_text(
-            f'{enabled}[[trigger]]\n{trigger}\n[run]\nprompt = "x"\n[[deliver]]\nto = "log"\n'
+            f'{enabled}[[trigger]]\n{trigger}\n[run]\nprompt = "x"\n'
+            f'{GATHER}[[deliver]]\nto = "log"\n'
         )
     notes = examine(folder / "config.toml", env={}, state=folder / "state").notes
     texts = sorted(note.rpartition("/")[2] for note in notes if "trigger" in note)

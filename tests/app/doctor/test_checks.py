@@ -80,6 +80,20 @@ LANDLOCK = Sandbox(
             "",
         ),
         (
+            {"sandbox": Sandbox(level="bubblewrap", escape_tests=HELD), "counts_calls": True},
+            "sandbox",
+            "ok",
+            "closed; memory_mb holds for each call (cgroup v2)",
+            "",
+        ),
+        (
+            {"sandbox": Sandbox(level="landlock", escape_tests=HELD), "counts_calls": False},
+            "sandbox",
+            "ok",
+            "closed; memory_mb holds for each process",
+            "",
+        ),
+        (
             {"sandbox": Sandbox(level="bubblewrap", escape_tests=HELD)},
             "  read a secret",
             "ok",
@@ -124,7 +138,7 @@ LANDLOCK = Sandbox(
         (
             {
                 "sandbox": replace(LANDLOCK, user=User(uid=60789, gid=60789)),
-                "blocked": Path("/root"),
+                "blocked_folder": Path("/root"),
             },
             *("user of tools", "fail", "cannot get through /root", "chmod o+x /root"),
         ),

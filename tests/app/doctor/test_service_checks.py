@@ -118,6 +118,27 @@ def test_doctor_names_an_address_outside_of_the_config_to_which_nothing_can_be_p
     )
 
 
+@pytest.mark.parametrize(
+    ("address", "way"),
+    [
+        (
+            "mailtos://ada:sesame@example.org?to=a@b.example&smtp=mx.lan",
+            "mx.lan:587",
+        ),
+        ("mailto://ada:sesame@127.0.0.1:8025?to=a@b.example&from=c@d.example", "127.0.0.1:8025"),
+        ("sendmail://?to=ada@example.org&program=/bin/sh", "/bin/sh"),
+    ],
+)
+def test_doctor_names_where_mails_go_and_no_password(
+    tmp_path: Path, address: str, way: str
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[targets.mail]\nkind = "mail"\nurl_env = "MAIL"\n')
+    service = survey_service(load_config(config), tmp_path, {"MAIL": address}, root=tmp_path)
+    (check,) = [check for check in check_service(service) if check.name == "target mail"]
+    assert (check.state, check.found) == ("ok", f"mail by {way}")
+
+
 def test_doctor_says_how_to_make_a_missing_file_with_an_address(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[targets.mail]\nkind = "mail"\nurl_file = "mail.url"\n')

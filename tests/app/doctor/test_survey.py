@@ -15,6 +15,8 @@ from daemon.app.commands.validate import TOOLS, examine
 from daemon.app.doctor.checks import judge
 from daemon.app.doctor.command import main
 from daemon.app.doctor.survey import survey
+from daemon.sandbox.call_groups import is_memory_counted
+from daemon.store.lock import lock_state
 from tests.api.harness import open_harness
 
 CONFIG = """
@@ -182,6 +184,17 @@ async def test_a_survey_names_the_process_of_a_running_daemon(tmp_path: Path) ->
     async with open_harness(tmp_path) as harness:
         facts = survey(None, tmp_path, harness.path, {})
     assert (facts.socket_found, facts.socket_pid) == ("daemon", os.getpid())
+
+
+def test_a_survey_tells_how_a_running_daemon_counts_memory(tmp_path: Path) -> None:
+    def counts_calls() -> bool | None:
+        return survey(None, tmp_path, tmp_path / "agentd.sock", {}).confinement.counts_calls
+
+    assert counts_calls() is None, "no daemon runs"
+    with lock_state(tmp_path) as lock:
+        assert counts_calls() is is_memory_counted(os.getpid())
+        lock.path.write_text("4194305\n")  # more than any id of a process
+        assert counts_calls() is None, "it was killed"
 
 
 def test_doctor_without_a_daemon_prints_its_table_and_exits_with_the_verdict(

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from daemon.app.setup.provider_choice import choose_by_url
+from daemon.app.setup.running_daemon import IN_FORCE
 from daemon.app.setup.vendors import Vendor, find_servers
+from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
 from daemon.testing import TestApp
 from tests.acceptance.story import Home
@@ -60,8 +63,33 @@ async def test_setup_finds_a_daemon_that_was_started_without_the_runtime_folder_
             *("--provider", "claude", "--base-url", vendor.url),
             *("--model", "claude-haiku-4-5", "--key-file", "key"),
         )
+        assert app.daemon.settings.config.provider == "claude", "before setup has ended"
     assert result.code == 0, result.err
-    assert "Next: the daemon that runs here takes it up by itself within seconds" in result.out
+    assert result.out.splitlines()[-1] == IN_FORCE
+
+
+async def test_a_daemon_that_refuses_the_reload_is_quoted_and_what_takes_a_restart_is_named(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    app = TestApp(home.folder)
+    app.state = home.state
+    flags = ("--target", "webhook", "--to", "http://127.0.0.1:9/hook", "--no-test")
+    async with app, app.serve_api():
+        policy = (home.folder / "policy.toml").read_text()
+        home.write("policy.toml", "version = 3\n")
+        result = await setup(home, *flags)
+        assert (result.code, result.err) == (0, "")
+        last_line = result.out.splitlines()[-1]
+        assert "did not take it up, and goes on with what it has read before" in last_line
+        assert "policy.toml" in last_line and last_line.endswith("agentctl reload")
+        home.write("policy.toml", policy)
+        config = (home.folder / "config.toml").read_text()
+        home.write("config.toml", f"{config}\n[memory]\nmirror = true\n")
+        result = await setup(home, *flags, "--target-name", "other")
+    assert result.out.splitlines()[-1].startswith(
+        f"{IN_FORCE} Restart agentd for this to count: memory"
+    )
 
 
 async def test_a_model_is_set_up_by_flags_alone(site: Home) -> None:
@@ -124,6 +152,7 @@ async def test_setup_prints_what_it_wrote_as_json_and_all_else_to_stderr(site: H
         "routine": {"name": "backups", "when": "weekdays at 9am"},
     }
     assert "It says: I am ready." in result.err
+    assert result.err.count("Next: ") == 1, "however many steps were taken"
     assert KEY not in result.out + result.err
     assert "hook-of-ada" not in result.out
     key_result = await setup(site, "--json", "--provider", "claude", "--key-file", "none")
@@ -231,6 +260,31 @@ async def test_a_model_that_the_vendor_does_not_list_is_refused(site: Home) -> N
         result.err
     )
     assert model_result.code == 2 and "\x1b" not in model_result.err
+
+
+async def test_an_unlisted_model_is_answered_with_those_there_are_and_no_word_of_a_key(
+    site: Home,
+) -> None:
+    async with FakeVendor([]) as vendor:
+        vendor.models = [{"id": f"qwen-{number}"} for number in range(20)]
+        flags = ("--provider", "mine", "--base-url", f"{vendor.url}/v1")
+        result = await setup(site, *flags, "--model", "zzz")
+    assert result.code == 2
+    assert "mine lists no model 'zzz'; it lists qwen-0, qwen-1, " in result.err
+    assert " and 12 more; nothing was changed" in result.err
+
+
+async def test_a_provider_may_be_added_beside_the_one_that_answers(site: Home) -> None:
+    async with FakeVendor(["ready", "ready"]) as vendor:
+        vendor.models = [{"id": "a"}]
+        url = f"{vendor.url}/v1"
+        first = await setup(site, "--provider", "one", "--base-url", url, "--yes")
+        flags = ("--provider", "two", "--base-url", url, "--yes", "--keep-default")
+        second = await setup(site, *flags)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert '[providers.two] and provider = "one", as before.' in second.out
+    config = load_config(site.folder / "config.toml")
+    assert (config.provider, set(config.providers)) == ("one", {"one", "two"})
 
 
 @pytest.mark.parametrize("count", [20_000, 100_000])
@@ -349,12 +403,12 @@ async def test_a_new_installation_gets_the_shipped_files(tmp_path: Path) -> None
 
 async def begin(screen: Terminal) -> None:
     await screen.shows("Which model shall write the reports?")
-    await screen.shows("Enter for 1:")
+    await screen.shows("Enter for ")
 
 
 async def test_questions_at_a_terminal_lead_to_a_model(site: Home) -> None:
     async with FakeVendor(["I am ready."]) as vendor:
-        vendor.models = MODELS
+        vendor.models = [*MODELS, {"id": "claude-embed-1"}]
         flags = ("setup", "--base-url", vendor.url, *site.places)
         async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
             await begin(screen)
@@ -363,7 +417,7 @@ async def test_questions_at_a_terminal_lead_to_a_model(site: Home) -> None:
             screen.type("claude\n")
             await screen.shows("The key of Anthropic (it stays unseen):")
             screen.type(f"{KEY}\n")
-            await screen.shows("of the 2 that Anthropic lists")
+            await screen.shows("of the 3 that Anthropic lists")
             screen.type("?\n")
             await screen.shows("claude-haiku-4-5")
             screen.type("claude-haiku\n")
@@ -397,3 +451,106 @@ async def test_leaving_a_question_changes_nothing_and_says_so(
             assert await screen.end() == 130
             assert "Traceback" not in screen.text
     assert contents(site) == before
+
+
+async def test_at_the_menu_a_url_is_a_server_of_ones_own_and_a_name_of_the_config_keeps_its_address(
+    site: Home,
+) -> None:
+    async with FakeVendor(["One.", "Two."]) as vendor:
+        vendor.models = [{"id": "qwen3:8b"}]
+        flags = ("setup", *site.places)
+        async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+            await begin(screen)
+            screen.type("claud\n")
+            await screen.shows("There is no claud; did you mean claude?")
+            screen.type(f"{vendor.url}\n")  # without its path, as people copy it
+            await screen.shows("Its key, if it wants one (it stays unseen); Enter for none:")
+            screen.type(f"{KEY}\n")
+            await screen.shows("Which one? A number; Enter for 1:")
+            screen.type("\n")
+            await screen.shows("It says: One.")
+            await screen.shows("by mail, chat or phone, too? [y/N]")
+            screen.type("\x03")
+            await screen.end()
+        config = load_config(site.folder / "config.toml")
+        assert (config.provider, config.providers["local"].base_url) == (
+            "local",
+            f"{vendor.url}/v1",
+        )
+        vendor.models.append({"id": "qwen4:8b"})
+        async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+            await screen.shows("1  local ")
+            await screen.shows("in config.toml: qwen3:8b at 127.0.0.1")
+            await screen.shows("local2 ")
+            await screen.shows("another server that speaks the OpenAI API")
+            await screen.shows("Enter for 1:")
+            screen.type("\n")
+            await screen.shows("Which one?")
+            screen.type("qwen4:8b\n")
+            await screen.shows("It says: Two.")
+            await screen.shows("[y/N]")
+            screen.type("\x03")
+            await screen.end()
+    provider = load_config(site.folder / "config.toml").providers["local"]
+    assert (provider.model, provider.base_url) == ("qwen4:8b", f"{vendor.url}/v1")
+    assert provider.api_key_file == "local.key"
+
+
+async def test_at_the_menu_an_own_name_asks_for_the_url_and_a_known_one_needs_none(
+    site: Home,
+) -> None:
+    before = contents(site)
+    flags = ("setup", *site.places)
+    async with terminal(*flags, env=site.env, cwd=site.folder) as screen:
+        await begin(screen)
+        screen.type("local\n")
+        await screen.shows("Its URL, such as http://127.0.0.1:8080/v1:")
+        screen.type("nothing\n")
+        await screen.shows("'nothing' is no URL")
+        screen.type("http://127.0.0.1:1/v1\n")
+        await screen.shows("Enter for none:")
+        screen.type("\n")
+        await screen.shows("nothing was changed")
+        assert await screen.end() == 1
+    assert contents(site) == before
+
+
+async def test_q_at_the_menu_goes_on_without_a_model(site: Home) -> None:
+    before = contents(site)
+    async with terminal("setup", *site.places, env=site.env, cwd=site.folder) as screen:
+        await begin(screen)
+        screen.type("q\n")
+        await screen.shows("No model was set up")
+        assert await screen.end() == 0
+    assert contents(site) == before
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "base_url"),
+    [
+        ("http://127.0.0.1:8123", "local", "http://127.0.0.1:8123/v1"),
+        ("http://localhost:8123/v1/", "local", "http://localhost:8123/v1"),
+        ("https://api.acme.com/v1", "acme", "https://api.acme.com/v1"),
+        ("http://127.0.0.1:11434/v1", "ollama", "http://127.0.0.1:11434/v1"),
+        ("https://api.mistral.ai/v1", "mistral", "https://api.mistral.ai/v1"),
+        ("https://eu.mistral.ai/v1", "mistral2", "https://eu.mistral.ai/v1"),
+    ],
+)
+def test_a_pasted_url_is_a_vendor_that_is_known_or_gets_a_name(
+    url: str, name: str, base_url: str
+) -> None:
+    vendor = choose_by_url(url, Config(), {}).vendor
+    assert (vendor.name, vendor.base_url) == (name, base_url)
+
+
+async def test_a_model_of_a_configured_server_is_replaced_without_its_address(site: Home) -> None:
+    async with FakeVendor(["one", "two"]) as vendor:
+        vendor.models = [{"id": "a"}, {"id": "b"}]
+        url = f"{vendor.url}/v1"
+        await setup(site, "--provider", "mine", "--base-url", url, "--model", "a")
+        result = await setup(site, "--provider", "mine", "--model", "b")
+        assert result.code == 5 and "--replace overwrites it" in result.err
+        result = await setup(site, "--provider", "mine", "--model", "b", "--replace")
+    assert result.code == 0, result.err
+    provider = load_config(site.folder / "config.toml").providers["mine"]
+    assert (provider.model, provider.base_url) == ("b", url)

@@ -134,6 +134,19 @@ async def test_a_missing_answer_of_a_target_names_its_flag(
     assert contents(site) == before
 
 
+async def test_a_failed_test_message_names_what_was_said_and_no_table_that_is_not_there(
+    site: Home,
+) -> None:
+    flags = ("--target", "relay", "--to", "ada@example.org", "--smtp", "127.0.0.1:1")
+    result = await setup(site, *flags, "--target-name", "mail2")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "; nothing listens there: look at --smtp 127.0.0.1:1; --no-test writes it" in result.err
+    assert "[targets." not in result.err
+    result = await setup(site, "--target", "webhook", "--to", "http://127.0.0.1:1/hook-of-ada")
+    assert "nothing listens there: look at --to; --no-test" in result.err
+    assert "hook-of-ada" not in result.err
+
+
 async def test_a_password_is_never_shown(site: Home) -> None:
     secret = "canary-9fK2xQ7vLm"
     site.write("password", secret)
@@ -142,7 +155,7 @@ async def test_a_password_is_never_shown(site: Home) -> None:
         flags = ("--target", "smtp", "--to", "ada@example.org", "--smtp", server)
         result = await setup(site, *flags, "--user", "ada", "--secret-file", "password")
     assert result.code == 1, "the mailbox has no STARTTLS"
-    assert "mode=" in result.err
+    assert f"look at --smtp {server}: port 465 begins encrypted" in result.err
     assert secret not in result.out + result.err
 
 

@@ -19,7 +19,7 @@ from daemon.delivery.channels.mail_message import make_mails
 from daemon.delivery.channels.mail_url import is_mail, parse_smtp_url
 from daemon.delivery.sanitize import strip_controls
 from daemon.errors import DeliveryFailed
-from daemon.models import Status
+from daemon.models import Status, Taint
 from daemon.system.http_client import shared_tls_context
 from daemon.telemetry.redaction import Secrets
 from tests.delivery.receivers import Mailbox
@@ -86,6 +86,8 @@ async def mail_of(report, url=""):
             {"status": Status.FAILED, "detail": "step 1 failed: no key. Name one.\nMore."},
             "daily-report failed: step 1 failed: no key",
         ),
+        ("# Report\n\nOne disk is full. Clean it.", {}, "daily-report: One disk is full"),
+        ("2 new, 1 seen before\n\n- **A is out**\n- **B**", {}, "daily-report: A is out (+1)"),
         ("# " + "w" * 300, {}, "daily-report: " + "w" * 229 + "…"),
     ],
 )
@@ -119,6 +121,19 @@ async def test_a_heading_that_the_subject_cuts_is_in_the_html(delivery):
     assert heading in cut.get_body(("html",)).get_content()
     assert cut.get_body(("plain",)).get_content().startswith(f"# {heading}")
     assert short_heading in whole.get_body(("html",)).get_content()
+
+
+async def test_a_heading_that_the_subject_leaves_out_is_in_the_html(delivery):
+    mail = await mail_of(delivery("# Report\n\nAll is well."))
+    assert mail["subject"] == "[box] daily-report: All is well"
+    assert re.search(r"<h1[^>]*>Report</h1>", mail.get_body(("html",)).get_content())
+
+
+async def test_the_title_of_a_strangers_item_leads_nowhere_where_it_is_cut(delivery):
+    title = "!" * 142 + "evil.com" + "x" * 40
+    report = delivery(f"2 new\n\n- **{title}**\n- **b**")
+    mail = await mail_of(replace(report, report=replace(report.report, taint=Taint.TAINTED)))
+    assert mail["subject"].endswith("!evil[.]com… (+1)")
 
 
 async def test_the_line_about_the_run_ends_the_mail(delivery):
@@ -258,6 +273,14 @@ async def test_a_report_too_long_for_a_mail_is_attached(delivery):
     assert text.split() == attachment.get_content().split()[-len(text.split()) :]
     assert "The whole report is attached." in mail.get_body(("html",)).get_content()
     assert len(mail.get_body(("html",)).get_content()) < 5000
+
+
+async def test_a_server_that_is_not_there_is_told_in_words(delivery):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(DeliveryFailed, match="nothing listens there") as error:
+        await channel(f"mailto://127.0.0.1:{port}?to=a@b.example&from=c@d.example").send(delivery())
+    assert "Errno" not in str(error.value)
 
 
 async def test_a_retry_sends_mail_only_to_recipients_without_it(

@@ -338,17 +338,19 @@ async def test_a_target_of_sendmail_is_used_checked_and_validated(
     config = load_config(config_file)
     targets = Targets(config, workspace=tmp_path, env={}, secrets=Secrets())
     assert (await targets.channel("mail").send(delivery())).detail == f"{program.path} took it"
-    assert survey_service(config, tmp_path, {}).targets == (("mail", "mail", "", ""),)
+    assert survey_service(config, tmp_path, {}).targets == (
+        ("mail", "mail", "", "", str(program.path)),
+    )
     assert not examine(config_file, env={}, state=tmp_path / "state").notes
     program.path.unlink()
     fault = f"{program.path}: No such file or directory; program=PATH in the address of the target"
-    [(_, _, problem, _)] = survey_service(config, tmp_path, {}).targets
+    [(_, _, problem, *_)] = survey_service(config, tmp_path, {}).targets
     assert problem.startswith(fault)
     checkup = examine(config_file, env={}, state=tmp_path / "state")
     assert [note.partition(": targets.mail: ")[2][: len(fault)] for note in checkup.notes] == [
         fault
     ]
-    assert not checkup.missing and not checkup.faults
+    assert not checkup.missing_parts and not checkup.faults
 
 
 def test_the_path_of_a_program_is_no_secret():

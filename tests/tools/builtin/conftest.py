@@ -9,12 +9,14 @@ import pytest
 
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy.policy import Policy
+from daemon.sandbox.sandbox import Sandbox
 from daemon.tools.builtin import files, shell
 from daemon.tools.executor import ToolExecutor
 from daemon.tools.registry import FunctionRegistry
 
 Call: TypeAlias = Callable[..., Awaitable[ToolResult]]
 SHIPPED = Path(__file__).parents[3] / "policy.toml"
+UNCONFINED = Sandbox(level="off")
 
 
 @pytest.fixture
@@ -26,16 +28,21 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def calling(workspace: Path, tmp_path: Path) -> Callable[[str], Call]:
-    """Return a way to call tools under a policy, given as text; the shipped one without."""
+    """Return a way to call tools under a policy, given as text; the shipped one without. A sandbox
+    may be given, too.
+    """
 
-    def under(policy: str = "") -> Call:
+    def under(policy: str = "", sandbox: Sandbox = UNCONFINED) -> Call:
+        async def in_force() -> Sandbox:
+            return sandbox
+
         path = SHIPPED
         if policy:
             path = tmp_path / "policy.toml"
             path.write_text(f"version = 1\n{policy}")
         policy = Policy.load(path, workspace=workspace)
         registry = FunctionRegistry()
-        shell.register(registry, SimpleNamespace(policy=policy))
+        shell.register(registry, SimpleNamespace(policy=policy), sandbox=in_force)
         files.register(registry, SimpleNamespace(policy=policy))
         executor = ToolExecutor(registry)
         context = ToolContext(run="run", routine="daily-report", workspace=workspace)

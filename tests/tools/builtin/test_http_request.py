@@ -167,6 +167,24 @@ async def test_http_request_returns_status_type_and_body(
         assert (await ask(here + path)).value["body"] == body, path
 
 
+async def test_a_model_reads_the_body_of_an_answer_as_it_is(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    ask = asking(rule(f"here.example:{server.port}"))
+    server.says("/page", b'<h1>Releases</h1><p>Version "2.0"</p>', Content_Type="text/html")
+    server.says("/json", b'{"n": [1, 2]}', Content_Type="application/json")
+    server.says("/empty", b"")
+    here = f"http://here.example:{server.port}"
+    texts = {path: (await ask(here + path)).text for path in ("/page", "/json", "/empty")}
+    page_text = (await ask(f"{here}/page")).value["body"]
+    assert "Releases\n" in page_text
+    assert texts == {
+        "/page": f"status: 200\nurl: {here}/page\ntype: text/html\n\n{page_text}",
+        "/json": f'status: 200\nurl: {here}/json\ntype: application/json\n\n{{"n": [1, 2]}}',
+        "/empty": f"status: 200\nurl: {here}/empty\ntype: text/plain",
+    }
+
+
 @pytest.mark.parametrize(
     ("charset", "body", "text"),
     [

@@ -1,10 +1,13 @@
 """The shell tool runs exactly the judged command line, and reports its outcome."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from daemon.sandbox.sandbox import Sandbox
 from daemon.tools.builtin.command_lines import environment, find_program
 from tests.tools.builtin.conftest import Call
 
@@ -65,6 +68,26 @@ async def test_only_exit_codes_of_signals_are_called_signals(
         143: "[failed] sh was killed by signal 15",
         255: "[failed] sh ended with exit code 255",
     }
+
+
+async def test_a_call_that_reached_its_limit_on_memory_says_so(
+    calling: Callable[..., Call], workspace: Path
+) -> None:
+    """The kernel's words are put into a plain folder here: not each machine has the controller."""
+    say = 'for group in call-*; do printf "oom 1\noom_kill 1\n" > $group/memory.events; done\n'
+    rules = ""
+    for name, end in (("killed", "kill -9 $$"), ("spared", "echo done")):
+        (workspace / f"{name}.sh").write_text(f"{say}{end}\n")
+        rules += f'[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sh", "{name}.sh"]\n'
+    call = calling(rules, Sandbox(level="off", groups=workspace))
+    limit = (
+        "(the programs of this call, with their files in memory, reached a limit of policy.toml: "
+        "memory_mb; the kernel killed them)"
+    )
+    result = await call("shell", command="sh killed.sh")
+    assert result.text.split("\n")[0] == f"[failed] sh was killed by signal 9 {limit}"
+    result = await call("shell", command="sh spared.sh")
+    assert (result.ok, result.text) == (True, f"done\n{limit}")
 
 
 async def test_a_denied_command_line_does_not_start(call: Call, workspace: Path) -> None:
@@ -175,6 +198,26 @@ def test_programs_have_a_fixed_environment(tmp_path: Path) -> None:
 
 async def test_programs_use_the_time_zone_of_the_daemon(call: Call) -> None:
     assert (await call("shell", command="date +%Z")).ok
+
+
+@pytest.mark.root
+def test_programs_are_found_where_the_unit_hides_other_users() -> None:
+    """`PrivateUsers=` of the user's unit: root's files belong to nobody there."""
+    code = (
+        "from daemon.tools.builtin.command_lines import find_program; print(find_program('sort'))"
+    )
+    namespace = ["unshare", "--user"]
+    possible = subprocess.run([*namespace, "true"], capture_output=True, text=True, check=False)
+    if possible.returncode:
+        pytest.skip(f"root: this machine makes no user namespaces: {possible.stderr.strip()}")
+    process = subprocess.run(
+        [*namespace, sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert process.stdout.endswith("/bin/sort\n")
 
 
 def test_programs_are_found_only_in_system_folders(tmp_path: Path) -> None:

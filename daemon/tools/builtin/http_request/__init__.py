@@ -65,7 +65,9 @@ def register(
 ) -> None:
     """Offer the tool. `resolve` and `tls` are the system's if left out."""
     web = Web(settings, resolve, tls)
-    registry.register("http_request", None, web.http_request, timeout=_TIMEOUT + 10)
+    registry.register(
+        "http_request", None, web.http_request, timeout=_TIMEOUT + 10, as_text=_answer_as_text
+    )
 
 
 class Web:
@@ -239,7 +241,9 @@ def _count_depth(text: str) -> int:
 
 
 def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
-    """Return what the model reads; raise ToolFailed with it if the status is that of an error."""
+    """Return what gates and the next report compare; raise ToolFailed with the text if the status
+    is that of an error.
+    """
     from email.message import Message
 
     header_parser = Message()
@@ -270,3 +274,14 @@ def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
     elif media_type.endswith(("/json", "+json")) and _is_json(text):
         answer_json["body"] = json.loads(text)
     return answer_json
+
+
+def _answer_as_text(answer_json: Json) -> str:
+    """Return an answer as the model reads it: lines on it, and its body as it is. In JSON, each end
+    of a line of the body would be an escape, which models copy into their reports.
+    """
+    head = {name: value for name, value in answer_json.items() if name != "body"}
+    body = answer_json["body"]
+    if not isinstance(body, str):
+        body = json.dumps(body, ensure_ascii=False)
+    return "\n".join([*(f"{name}: {value}" for name, value in head.items()), "", body]).rstrip()

@@ -55,7 +55,7 @@ class Sysinfo:
     async def _collect_part(self, part: Part) -> Any:
         sources: dict[Part, Callable[[], Awaitable[Any]]] = {
             "host": self._host,
-            "load": lambda: asyncio.to_thread(self._load),
+            "load": lambda: asyncio.to_thread(self._read_load),
             "memory": lambda: asyncio.to_thread(machine.read_memory, self._files),
             "disks": lambda: asyncio.to_thread(machine.read_disks, self._files),
             "units": lambda: services.read_failed_units(self._files, self._run_program),
@@ -77,7 +77,7 @@ class Sysinfo:
         )
         return await asyncio.to_thread(machine.read_host, self._files, self._now(), sysctl_answer)
 
-    def _load(self) -> Json:
+    def _read_load(self) -> Json:
         return machine.format_load(os.getloadavg(), os.cpu_count() or 1)
 
 
