@@ -118,7 +118,7 @@ def _lay_out_list(items: Sequence[Any]) -> str:
         return "none"
     if all(isinstance(item, dict) and item for item in items):
         columns = list(dict.fromkeys(key for item in items for key in item))
-        titles = " | ".join(_cell(humanize_key(column)) for column in columns)
+        titles = " | ".join(_format_cell(humanize_key(column)) for column in columns)
         head = f"| {titles} |\n|{' --- |' * len(columns)}"
         rows = []
         for item in items:
