@@ -126,7 +126,9 @@ def explain_slot(call: Call) -> int:
 def list_slots(call: Call) -> int:
     """List what became of each scheduled moment."""
     routine_filter = f"&routine={quote(call.routine)}" if call.routine else ""
-    answer = call.request("GET", f"/v1/slots?scheduled=true&limit={call.limit}{routine_filter}")
+    # a person finds the other runs in `agentctl runs`; programs get what they always got
+    kinds = "" if call.json else "&scheduled=true"
+    answer = call.request("GET", f"/v1/slots?limit={call.limit}{kinds}{routine_filter}")
     if answer is None:
         return DONE
     if not answer["items"]:

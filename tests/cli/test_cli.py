@@ -173,6 +173,7 @@ async def test_show_next_runs_slots_and_deliveries_read_like_sentences(harness: 
     slots = (await agentctl(harness.path, "slots")).out
     assert "3 missed: down" in slots
     assert run.id[-8:] not in slots, "a run by hand is no slot"
+    assert run.id in (await agentctl(harness.path, "slots", "--json")).out
     assert "on its way" in (await agentctl(harness.path, "deliveries", "--run", run.id[-8:])).out
 
 
