@@ -326,7 +326,7 @@ class EventConsole:
         """Return a warning or an error that has no text of its own, in the words of its event."""
         subject = record.get("routine") or record.get("logger") or ""
         words = str(record["event"]).replace(".", " ").replace("_", " ")
-        if record["event"] == "library.spoke":
+        if record["event"] == "library.logged":
             words = ""
         parts = [str(subject), words]
         for key in _DETAIL_KEYS:

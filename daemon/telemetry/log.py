@@ -465,7 +465,7 @@ class _LibraryHandler(logging.Handler):
         event: dict[str, Any] = {
             "at": _format_time(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
-            "event": "library.spoke",
+            "event": "library.logged",
             "logger": record.name,
             "message": message,
             "counted": f"{record.name} {record.levelname} {first_line} {place}",

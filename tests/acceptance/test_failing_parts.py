@@ -29,7 +29,7 @@ MENDED = {"watch.ended", "watch.restarted", "maintenance.failed", "memory.mainte
 TRIED_AGAIN = {
     *(*MENDED, "watch.failed", "queue.failed", "definitions.kept"),
     *("cluster.queue_away", "cluster.search_failed"),
-    "library.spoke",  # of a task that nobody awaits: asyncio logs its error
+    "library.logged",  # of a task that nobody awaits: asyncio logs its error
 }
 
 

@@ -76,8 +76,8 @@ async def test_silent_connections_do_not_stop_a_daemon_with_few_descriptors(
         for connection in silent:
             connection.close()
     record_property("log lines", len(home.log_lines()))
-    spoke = [line for line in home.log_lines() if line["event"] == "library.spoke"]
-    assert spoke == []
+    library_lines = [line for line in home.log_lines() if line["event"] == "library.logged"]
+    assert library_lines == []
     full = [line for line in home.log_lines() if line["event"] == "listener.full"]
     assert len([line for line in full if "repeated" not in line]) == 3, "one for each listener"
     assert len(full) <= 6
@@ -92,7 +92,7 @@ async def test_a_daemon_without_free_descriptors_answers_once_one_is_free(home):
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(home.socket))
         client.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        await home.wait_for_log("library.spoke", logger="asyncio")
+        await home.wait_for_log("library.logged", logger="asyncio")
         # what it does once it is up, such as to look at itself, cannot be done now
         [put_off] = await home.wait_for_log("background_task.retry_scheduled")
         assert "Too many open files" in put_off["detail"]

@@ -148,7 +148,7 @@ def test_the_line_of_a_run_without_a_delivery_is_written_after_a_while() -> None
             "✗ daily: run crashed; .venv/bin/agentctl logs has the traceback",
         ),
         (
-            {"event": "library.spoke", "level": "warning", "logger": "asyncio", "message": "slow"},
+            {"event": "library.logged", "level": "warning", "logger": "asyncio", "message": "slow"},
             "! asyncio: slow",
         ),
         ({"event": "daemon.stopping", "runs": 0}, "- stopping"),

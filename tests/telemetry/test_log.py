@@ -113,7 +113,7 @@ def test_library_records_are_logged_from_warning_up(file: Path) -> None:
     logging.getLogger("apscheduler").warning("job %s missed", "x")
     (record,) = records(file)
     assert (record["event"], record["logger"], record["message"]) == (
-        "library.spoke",
+        "library.logged",
         "apscheduler",
         "job x missed",
     )
@@ -160,7 +160,7 @@ def test_repeated_library_lines_are_written_once_a_minute_with_a_count(
     structlog.get_logger().info("tick")
     _, _, again, _ = records(file)
     assert (again["event"], again["repeated"], again["message"][-7:]) == (
-        "library.spoke",
+        "library.logged",
         999,
         "fd=999>",
     )

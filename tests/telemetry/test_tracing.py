@@ -223,7 +223,7 @@ async def test_a_failing_receiver_loses_only_spans(app: ReplayedApp, answer: int
                 assert run.status is Status.SUCCEEDED
                 begin = time.monotonic()
             assert time.monotonic() - begin < 30, "a stop waits for nobody who does not answer"
-            assert len(app.log("traces.lost")) <= 2 and not app.log("library.spoke")
+            assert len(app.log("traces.lost")) <= 2 and not app.log("library.logged")
 
 
 def remembering() -> Any:
