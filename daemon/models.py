@@ -485,6 +485,8 @@ class ToolResult:
     """The taint that a run gets by reading the text."""
     dry_run_effect: str = ""
     """What the call would have done, in a rehearsal, which did not run it; else empty."""
+    withheld: bool = False
+    """Whether the injection check kept what the tool returned from the model."""
 
 
 @dataclass(slots=True)

@@ -397,6 +397,8 @@ def result_step(
         body["spent"] = result.value["tokens"]
     if result.dry_run_effect:
         body["would"] = result.dry_run_effect
+    if result.withheld:
+        body["withheld"] = True
     if sandbox:
         body["sandbox"] = sandbox
     if usage and usage.total:
@@ -413,7 +415,8 @@ def _without_empty(fields: Json) -> Json:
 def call_event(step: Step) -> Json | None:
     """Return the event that a `call` or `result` step stands for; None for any other step.
 
-    `tool_started` has `tool` and `args`; `tool_finished` has `tool`, `ok`, `preview` and `seconds`.
+    `tool_started` has `tool` and `args`; `tool_finished` has `tool`, `ok`, `preview` and `seconds`,
+    and `withheld` where the injection check kept the answer from the model.
     Both have the `call` (its `call_id`) and the `iteration`.
     """
     body, call = step.body, {"call": step.call_id, "iteration": step.iteration}
@@ -428,6 +431,7 @@ def call_event(step: Step) -> Json | None:
                 "ok": body["ok"],
                 "preview": preview(body["ok"], body["text"]),
                 "seconds": body.get("seconds"),
+                **({"withheld": True} if body.get("withheld") else {}),
                 **call,
             }
     return None

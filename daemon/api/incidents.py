@@ -46,6 +46,7 @@ async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: 
         *(f"target {name}" for name in api.settings.config.target_names),
         *(f"provider {name}" for name in api.settings.config.provider_names),
         *(f"approval for {name}" for name in api.engine.routines),
+        *(f"injection check of {name}" for name in api.engine.routines),
         *(f"mcp {name}" for name in api.mcp_servers.configs),
         "database",
     ]

@@ -12,7 +12,7 @@ from daemon.cli.call import DONE, Call, quote
 from daemon.cli.client import ApiError
 from daemon.cli.deliveries import format_delivery
 from daemon.cli.markdown import format_report
-from daemon.cli.progress import summarize_arguments
+from daemon.cli.progress import WITHHELD, summarize_arguments
 from daemon.cli.render import (
     BOLD,
     DIM,
@@ -307,14 +307,15 @@ class _Timeline:
 
     def _write_result(self, step: Mapping[str, Any], call: Mapping[str, Any]) -> None:
         out, body = self.out, step["body"]
-        text = (
-            f"{out.sign('ok' if body['ok'] else 'fail')} {self._describe_call(step, call or body)}"
-        )
+        sign = "warn" if body.get("withheld") else "ok" if body["ok"] else "fail"
+        text = f"{out.sign(sign)} {self._describe_call(step, call or body)}"
         # 0 seconds: it was not run
         duration = duration_in_words(body["seconds"]) if body.get("seconds") else ""
         text += f"  {out.paint(duration, DIM)}"
         if taint := body.get("taint"):
             text += out.paint(f"  {RESULT_TAINTS.get(taint, taint)}", YELLOW)
+        if body.get("withheld"):
+            text += out.paint(f"  {WITHHELD}", YELLOW)
         self._write_entry(step, text)
         if self.full and call.get("arguments"):
             self._write_text(json.dumps(call["arguments"], ensure_ascii=False, indent=2))

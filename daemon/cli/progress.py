@@ -10,6 +10,8 @@ from typing import Any
 from daemon.cli.render import DIM, RED, OutputStream, one_line, parse_instant
 from daemon.durations import duration_in_words
 
+# Stands beside a call whose answer the injection check kept from the model.
+WITHHELD = "withheld: agentctl quarantine"
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -100,7 +102,10 @@ class RunProgress:
         else:
             duration = duration_in_words(seconds)
         name = f"{call.removeprefix('gather.')}: {tool}" if call.startswith("gather.") else tool
-        self._write_step("ok" if event["ok"] else "fail", f"{name} {arguments}".strip(), duration)
+        status = "ok" if event["ok"] else "fail"
+        if event.get("withheld"):
+            status, duration = "warn", f"{duration}  {WITHHELD}".strip()
+        self._write_step(status, f"{name} {arguments}".strip(), duration)
         if not event["ok"]:
             from daemon.models import without_advice  # 10 ms, for denied calls alone
 

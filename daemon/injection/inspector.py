@@ -132,7 +132,14 @@ class InjectionInspector:
                 call.name, call.arguments, routine=self._run.routine
             ):
                 replacement = await self._withhold(call_id, call, result, finding)
-                return replace(result, text=replacement, value=None, dry_run_effect="", taint=taint)
+                return replace(
+                    result,
+                    text=replacement,
+                    value=None,
+                    dry_run_effect="",
+                    taint=taint,
+                    withheld=True,
+                )
             finding = Review(finding.reason, finding.excerpt)
         if isinstance(finding, Review):
             log.warning("injection.suspected", tool=call.name, call=call_id, reason=finding.reason)

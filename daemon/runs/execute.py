@@ -31,6 +31,7 @@ from daemon.runs.gather import (
 )
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.script import keep_new_lines, make_script_reply, report_lines
+from daemon.store.incidents import describe_withheld
 from daemon.store.seen_items import ReportedItemRecord
 from daemon.tools.builtin.finish import FINISH
 from daemon.tools.reported_items import REPORT_ITEMS, collect_items, report_new_items
@@ -88,6 +89,20 @@ async def execute(
     event loop's time. Raises ApprovalRequired when a person has to answer, DaemonError for faults
     of vendors, tools and the budget.
     """
+    result = await _work(run, routine, step_log, context, deadline)
+    count = sum(
+        step.kind is StepKind.RESULT and bool(step.body.get("withheld")) for step in step_log.steps
+    )
+    if not count:
+        return result
+    detail = "; ".join(filter(None, (result.detail, describe_withheld(count))))
+    reply = replace(result.reply, detail=detail) if result.reply else None
+    return replace(result, detail=detail, reply=reply)
+
+
+async def _work(
+    run: Run, routine: Routine, step_log: StepLog, context: ExecutionContext, deadline: float
+) -> RunResult:
     is_gated = run.trigger not in UNGATED_TRIGGERS or run.asks_gate
     gate = routine.gate if is_gated else Gate()
     if gate.command:
@@ -217,7 +232,7 @@ def _fail_if_all_denied(reply: Reply, name: str, routine: Routine, steps: Sequen
 
     What a person did not allow is known to that person, and a report says what became of it. With
     `[dedupe]` it counts too, as nothing else would tell it from a run that found nothing new.
-    `name` is that of the routine.
+    A trial is there to find out what is denied. `name` is that of the routine.
     """
     if reply.status is not Status.SUCCEEDED:
         return reply
@@ -227,6 +242,8 @@ def _fail_if_all_denied(reply: Reply, name: str, routine: Routine, steps: Sequen
     for step in steps:
         if step.kind is not StepKind.CALL or step.iteration == 0:
             continue
+        if step.body.get("mode") == "observe":
+            return reply
         tool, verdict = step.body["tool"], step.body.get("verdict")
         if step.call_id in ok_calls:
             if tool not in _INWARD_TOOLS:

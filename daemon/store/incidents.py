@@ -7,6 +7,10 @@ success closes every incident of its routine, and the alerted targets get one no
 failure soon after is the same incident again: its row is opened anew, without a new alert. All of
 that is decided in the transaction that ends the run, so that no crash alerts twice or never.
 
+A run of which the injection check withheld an answer opens another incident of its routine, also if
+it succeeded: it may know less than it should. The next success of which nothing was withheld closes
+it.
+
 A target that takes nothing is an incident too; its alert goes to the next target of `[incidents]
 to`.
 
@@ -30,6 +34,7 @@ import structlog
 
 from daemon.errors import NotFound
 from daemon.models import FAILURES, DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
+from daemon.plurals import pluralize
 from daemon.store.connection import Connection, Row
 from daemon.store.database import Database, Repository
 from daemon.store.rows import (
@@ -186,9 +191,7 @@ class IncidentRepository(Repository):
             if not targets:
                 return incident
             text = f"{error}\n\n{advice}".strip()
-            enqueue_notice(
-                connection, targets[:1], "incident.opened", f"{subject} is in trouble", text, now
-            )
+            enqueue_notice(connection, targets[:1], OPENED, f"{subject} is in trouble", text, now)
             return None
 
         undeliverable = await self._db.write(work, durable=True)
@@ -233,20 +236,19 @@ class IncidentRepository(Repository):
     async def close_of_removed(self, routines: Collection[str]) -> None:
         """Close the open incidents of routines that were removed, and tell the alerted targets."""
         subjects = {f"routine {name}": name for name in routines}
+        subjects |= {withheld_subject(name): name for name in routines}
         now = self._clock()
 
         def work(connection: Connection) -> list[str]:
-            removed_names = [
-                subjects[subject] for subject in _open_subjects(connection) & set(subjects)
-            ]
-            for name in removed_names:
-                text = f"{name} was removed, and its incident is closed"
-                close_incidents(connection, f"routine {name}", None, "UTC", now, title=text)
-            return removed_names
+            removed_subjects = sorted(_open_subjects(connection) & set(subjects))
+            for subject in removed_subjects:
+                text = f"{subjects[subject]} was removed, and its incident is closed"
+                close_incidents(connection, subject, None, "UTC", now, title=text)
+            return removed_subjects
 
         if subjects and not subjects.keys().isdisjoint(await self.get_open_subjects()):
-            for name in await self._db.write(work, durable=True):
-                log.info("incident.closed", subject=f"routine {name}", reason="it was removed")
+            for subject in await self._db.write(work, durable=True):
+                log.info("incident.closed", subject=subject, reason="it was removed")
 
     async def resolve(self, subject: str, *, zone: str = "UTC", title: str = "") -> None:
         """Close the incidents of a subject that is not a routine, and tell the alerted targets; the
@@ -282,13 +284,32 @@ REMINDER = "approval.reminder"
 EXPIRED = "approval.expired"
 # What the errors of all incidents of runs that wait have in common.
 _WAITING_CAUSE = "waits for a person"
-# The kind of the notice that an incident is over.
+# What the errors of all incidents of withheld answers have in common.
+_WITHHELD_CAUSE = "answers were withheld"
+_WITHHELD_ADVICE = (
+    "It gave orders to the model. The run went on without it, so it may have missed something."
+)
+# The kinds of the notices that an incident is open, and that it is over.
+OPENED = "incident.opened"
 RECOVERED = "incident.recovered"
 
 
 def waiting_subject(routine: str) -> str:
     """Return the subject of the incident of a run of this routine that waits for a person."""
     return f"approval for {routine}"
+
+
+def withheld_subject(routine: str) -> str:
+    """Return the subject of the incident of a routine of whose runs answers were withheld."""
+    return f"injection check of {routine}"
+
+
+def describe_withheld(count: int) -> str:
+    """Return how many answers of a run were withheld, and what shows them."""
+    verb = "was" if count == 1 else "were"
+    return (
+        f"{pluralize(count, 'answer')} {verb} withheld by the injection check: agentctl quarantine"
+    )
 
 
 def open_waiting_incident(
@@ -441,6 +462,7 @@ def decide_deliveries(
     """
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     subject = f"routine {run.routine}"
+    _note_withheld(connection, run, deliveries, zone, settings)
     report_status = DeliveryStatus.SUPPRESSED if run.silent else DeliveryStatus.PENDING
     decided_deliveries: list[DecidedDelivery] = []
     for target, options in deliveries:
@@ -482,6 +504,44 @@ def decide_deliveries(
         (target, {**options, **alert_options}, status, reason)
         for target, options, status, reason in decided_deliveries
     ]
+
+
+def _note_withheld(
+    connection: Connection,
+    run: Run,
+    deliveries: Sequence[tuple[str, Json]],
+    zone: str,
+    settings: IncidentSettings,
+) -> None:
+    """Open or count the incident of a routine of whose run answers were withheld; close it if the
+    run succeeded and none was.
+
+    A person who starts a run, or asks in a chat, reads in its last line what was withheld.
+    """
+    assert run.ended is not None  # noqa: S101  the caller has just ended it
+    subject = withheld_subject(run.routine)
+    query = "SELECT count(*) FROM quarantine WHERE run_id = ?"
+    (count,) = connection.execute(query, (run.id,)).fetchone()
+    if not count:
+        if run.status is Status.SUCCEEDED:
+            title = f"nothing was withheld from {run.routine} any more"
+            close_incidents(connection, subject, run, zone, run.ended, title=title)
+        return
+    if run.trigger in BY_HAND or run.trigger == "ask":
+        return
+    detail = describe_withheld(count)
+    incident, is_alert = _count_failure(
+        connection, subject, detail, run, run.ended, settings, cause=_WITHHELD_CAUSE
+    )
+    if not is_alert:
+        return
+    own_targets = [
+        target for target, options in deliveries if not _is_record(target, options, settings)
+    ]
+    targets = own_targets or settings.to
+    _add_alerted_targets(connection, incident, targets, run.ended)
+    title, text = f"{run.routine}: an answer was withheld", f"{detail}\n\n{_WITHHELD_ADVICE}"
+    enqueue_notice(connection, targets, OPENED, title, text, run.ended, run_id=run.id, zone=zone)
 
 
 def _is_record(target: str, options: Json, settings: IncidentSettings) -> bool:
@@ -566,7 +626,8 @@ def close_incidents(
     count = sum(incident.count for incident in incidents)
     since = min(incident.opened for incident in incidents)
     times = "once" if count == 1 else f"{count} times"
-    text = f"It had failed {times} since {{since}}: {incidents[-1].detail}"
+    verb = "happened" if subject.startswith(withheld_subject("")) else "failed"
+    text = f"It had {verb} {times} since {{since}}: {incidents[-1].detail}"
     title = title or f"{run.routine if run else subject} works again"
     options: Json = {"since": since.isoformat()}
     run_id = run.id if run else None

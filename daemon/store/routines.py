@@ -13,7 +13,7 @@ from daemon.errors import NotFound, Refused
 from daemon.models import FAILURES
 from daemon.store.connection import Connection, Row
 from daemon.store.database import Database, Repository
-from daemon.store.incidents import BY_HAND, waiting_subject
+from daemon.store.incidents import BY_HAND, waiting_subject, withheld_subject
 from daemon.store.rows import (
     from_microseconds,
     from_microseconds_or_none,
@@ -221,6 +221,7 @@ class RoutineRepository(Repository):
             subjects = [
                 (f"routine {new}", f"routine {old}"),
                 (waiting_subject(new), waiting_subject(old)),
+                (withheld_subject(new), withheld_subject(old)),
             ]
             connection.executemany("UPDATE incident SET subject = ? WHERE subject = ?", subjects)
             for key in RENAMED_KEYS:

@@ -425,3 +425,61 @@ def test_each_table_that_an_erasure_changes_is_written_anew() -> None:
     tables = set(re.findall(r"(?:UPDATE|DELETE FROM) ([a-z]+)\b", source))
     assert {"novelty", "outbox"} < tables
     assert tables | {"incident"} <= set(journal_rows._TABLES_WITH_TEXT)
+
+
+async def end_with_withheld(ledger: Ledger, clock: FakeClock, **more: object) -> Run:
+    """Let the routine succeed in silence, an answer of it withheld."""
+    clock.move_to(clock.now() + HOUR)
+    trigger = str(more.pop("trigger", "cron"))
+    claim = Claim(
+        routine="daily",
+        definition="{}",
+        trigger=trigger,
+        slot=clock.now(),
+        goal="g",
+        event=new_id(),
+    )
+    [run] = await ledger.journal.slots.claim([claim])
+    claimed_run = await ledger.journal.runs.claim(run.id, owner="me")
+    assert claimed_run is not None
+    await ledger.journal.audit.quarantine(
+        run=run.id, routine="daily", call_id="1.0", tool="http_request", reason="r", text="t"
+    )
+    return await ledger.journal.runs.end(claimed_run.to(Status.SUCCEEDED, silent=True), MAIL)
+
+
+async def test_withheld_answers_alert_once_until_nothing_is_withheld(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for _ in range(3):
+        await end_with_withheld(ledger, clock)
+    assert await list_deliveries(ledger.journal) == ["incident.opened"]
+    [incident] = await ledger.journal.incidents.find()
+    assert (incident.subject, incident.count) == ("injection check of daily", 3)
+    assert incident.detail == "1 answer was withheld by the injection check: agentctl quarantine"
+    await end_run(ledger, clock)
+    assert len(await ledger.journal.incidents.find()) == 2, "a failure says nothing of it"
+    await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)
+    assert await ledger.journal.incidents.find() == []
+    deliveries = await ledger.journal.outbox.find(limit=10)
+    titles = [delivery.options.get("title") for delivery in deliveries]
+    assert "nothing was withheld from daily any more" in titles
+
+
+async def test_whoever_starts_a_run_by_hand_sees_what_was_withheld(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    await end_with_withheld(ledger, clock, trigger="manual")
+    assert await ledger.journal.incidents.find() == []
+
+
+async def test_withheld_answers_of_a_routine_without_targets_alert_those_of_incidents(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    ledger.journal.incidents.settings = IncidentSettings(
+        to=("pager",), record_targets=frozenset({"mail"})
+    )
+    await end_with_withheld(ledger, clock)
+    assert await list_deliveries(ledger.journal, "pager") == ["incident.opened"]
+    await ledger.journal.incidents.close_of_removed(["daily"])
+    assert await ledger.journal.incidents.find() == []

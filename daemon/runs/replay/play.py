@@ -278,6 +278,7 @@ class ReplayContext:
                 keeps_safe_reads=run.trigger != SUBAGENT,
             ),
             services=AgentServices(
+                audit_fields=lambda: {"mode": "observe"} if self._recording.is_trial else {},
                 fallback=fallback,
                 policy=self._policy,
                 step_writer=step_log,

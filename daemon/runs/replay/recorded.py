@@ -59,6 +59,8 @@ class Recording:
         """What the model was told of its reports that did not hold up (`[check]`)."""
         self.was_asked_for_items = False
         """Whether the model was told that it reported no items (`[dedupe]`)."""
+        self.is_trial = any(step.body.get("mode") == "observe" for step in steps)
+        """Whether the routine was observed, so that denied calls were no failure."""
         self.model_steps = _model_steps(steps)
         self._call_ids: dict[str, list[str]] = defaultdict(list)
         for position, step in enumerate(steps):
@@ -97,6 +99,7 @@ class Recording:
             value=value,
             taint=Taint(body.get("taint", "")),
             dry_run_effect=str(body.get("would", "")),
+            withheld=bool(body.get("withheld")),
         )
 
     def unknown_tools(self) -> set[str]:
