@@ -56,7 +56,8 @@ async def live_one_run(app: ReplayedApp, lot: random.Random) -> None:
             ]
         )
         run = await app.finish(run.id)
-    assert run.status is Status.SUCCEEDED, run.detail
+    if run.status is not Status.SUCCEEDED:  # by lot, nothing was allowed
+        assert (run.detail or "").startswith("it has read nothing, as its calls were denied")
 
 
 @pytest.mark.slow
