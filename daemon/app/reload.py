@@ -90,6 +90,8 @@ class Reloader:
         self._own_tools, self._sources, self._registry = own_tools, sources, registry
         self._tool_versions = user_tools.read_versions(settings.config)
         self._config_at_start = settings.config
+        self._config_is_blank = _is_blank(settings.config.file)
+        """Whether the config in force was read from a file without text."""
         self._secrets_at_start = read_secret_versions(settings.config)
         self._restart_keys: list[str] = []
         """What has changed since the start, by the last reload, and takes a restart."""
@@ -267,6 +269,9 @@ class Reloader:
         """
         settings, old_settings = self._settings, self._settings.current
         try:
+            is_blank = await asyncio.to_thread(_is_blank, old_settings.config.file)
+            if is_blank and not self._config_is_blank:
+                raise _emptied_config(old_settings.config)
             config = await asyncio.to_thread(
                 load_config, old_settings.config.file, self._installation.state / OVERLAY
             )
@@ -297,6 +302,7 @@ class Reloader:
             self.fault = str(error)
             raise
         self.fault = log_overlay_error(config)
+        self._config_is_blank = is_blank
         settings.replace(new_settings)
         if targets := _changed_targets(old_settings, new_settings):
             await self._journal.outbox.retry_now(targets)
@@ -423,6 +429,27 @@ def _changed_targets(old_settings: Settings, new_settings: Settings) -> list[str
         or old.addresses.get(name) != new.addresses.get(name)
         or old.signing_secrets.get(name) != new.signing_secrets.get(name)
     ]
+
+
+def _is_blank(file: Path) -> bool:
+    """Return whether a file is there and has no text, not even a comment."""
+    try:
+        return not file.read_bytes().strip()
+    except OSError:
+        return False  # `load_config` says what is wrong with it
+
+
+def _emptied_config(config: Config) -> ConfigError:
+    # an editor or a shell that failed halfway leaves such a file; nobody removes all settings so
+    return ConfigError(
+        Fault(
+            file=display(config.file),
+            key="",
+            found="",
+            problem="is empty now, so the settings of before stay in force",
+            hint="write it again; a comment line alone sets everything to its default",
+        )
+    )
 
 
 def _refuse_another_workspace(new_config: Config, old_config: Config) -> None:

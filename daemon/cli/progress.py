@@ -133,6 +133,6 @@ def summarize_arguments(arguments: Mapping[str, Any]) -> str:
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
     return " ".join(
-        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for name, value in arguments.items()
     )

@@ -5,14 +5,17 @@ run.py calls `execute` for a claimed run, replay/ for a recorded one. It writes 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from daemon.agent.conversations.conversations import ASK
 from daemon.agent.texts import say
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
-from daemon.models import Reply, Run, Status, Taint, max_taint
+from daemon.models import NO_MODEL, Effect, Reply, Run, Status, StepKind, Taint, max_taint
+from daemon.plurals import pluralize
 from daemon.providers.facts import new_boundary
 from daemon.runs.check import CheckRunner
 from daemon.runs.gather import (
@@ -29,18 +32,33 @@ from daemon.runs.gather import (
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.script import keep_new_lines, make_script_reply, report_lines
 from daemon.store.seen_items import ReportedItemRecord
+from daemon.tools.builtin.finish import FINISH
 from daemon.tools.reported_items import REPORT_ITEMS, collect_items, report_new_items
 
 if TYPE_CHECKING:
     from daemon.agent.agent import Agent
     from daemon.definitions.routines.routine import Gather, ReportCheck, Routine
-    from daemon.models import Fact
+    from daemon.models import Fact, Step
     from daemon.runs.images import AttachedImages
     from daemon.runs.protocols import ExecutionContext, StepLog
 
 # A person who starts a run, and the first run ever, do not wait for something to change; unless the
 # person asks for the gate (`Run.asks_gate`).
 UNGATED_TRIGGERS = frozenset({"manual", "first_run", "once", REHEARSAL})
+# Tools that tell a run nothing about the world, and change nothing there: a run of which all other
+# calls were denied has not done its task.
+_INWARD_TOOLS = frozenset(
+    {
+        FINISH,
+        REPORT_ITEMS,
+        "memory_expand",
+        "memory_forget",
+        "memory_recall",
+        "memory_store",
+        "self_info",
+        "skill",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +149,19 @@ async def execute(
         notes=images.notes if images else (),
     )
 
-    if routine.dedupe and context.asks_for_items:
+    if (
+        routine.dedupe
+        and reply.status is Status.SUCCEEDED
+        and agent.provider.model_name == NO_MODEL
+    ):
+        detail = (
+            "no model answered, and only a model can report items"
+            if agent.transcript.provider
+            else "no model is set, and only a model can report items: name one in config.toml,"
+            " `provider` and its `[providers.…]`"
+        )
+        reply = replace(reply, status=Status.FAILED, silent=False, detail=detail)
+    elif routine.dedupe and context.asks_for_items:
         reply = await _ask_for_items(reply, routine.dedupe.key, step_log, agent)
 
     if routine.check is not None:
@@ -143,6 +173,10 @@ async def execute(
     if missing_names and reply.status is Status.SUCCEEDED:
         detail = f"could not gather: {', '.join(missing_names)}"
         reply = replace(reply, status=Status.FAILED, silent=False, detail=detail)
+    # whoever asks in a chat reads in the answer what was denied; and with facts there was something
+    # to report whatever was denied
+    if run.trigger != ASK and not any(fact.ok for fact in all_facts):
+        reply = _fail_if_all_denied(reply, run.base_routine, routine, step_log.steps)
     seen_items = None
     if routine.dedupe:
         items = collect_items(step_log.steps, routine.dedupe.key)
@@ -175,6 +209,46 @@ async def _ask_for_items(reply: Reply, key_field: str, step_log: StepLog, agent:
         reason = f"the agent had written a report without {REPORT_ITEMS}"
         reply = replace(reply, detail=f"{reply.detail or 'failed'}; {reason}")
     return reply
+
+
+def _fail_if_all_denied(reply: Reply, name: str, routine: Routine, steps: Sequence[Step]) -> Reply:
+    """Return the reply, as a failure if calls were denied or not run for another reason, and none
+    succeeded that reads or changes something: such a run knows nothing.
+
+    What a person did not allow is known to that person, and a report says what became of it. With
+    `[dedupe]` it counts too, as nothing else would tell it from a run that found nothing new.
+    `name` is that of the routine.
+    """
+    if reply.status is not Status.SUCCEEDED:
+        return reply
+    ok_calls = {step.call_id for step in steps if step.kind is StepKind.RESULT and step.body["ok"]}
+    denied_tools: Counter[str] = Counter()
+    reasons: list[str] = []
+    for step in steps:
+        if step.kind is not StepKind.CALL or step.iteration == 0:
+            continue
+        tool, verdict = step.body["tool"], step.body.get("verdict")
+        if step.call_id in ok_calls:
+            if tool not in _INWARD_TOOLS:
+                return reply
+        elif verdict is None:
+            denied_tools[tool] += 1
+            reasons.append("it could not be run")
+        elif verdict["effect"] == Effect.DENY.value and (
+            routine.dedupe or "asked" not in step.body
+        ):
+            denied_tools[tool] += 1
+            reasons.append(verdict.get("reason") or f"denied by {verdict['rule']}")
+    if not denied_tools:
+        return reply
+    tools = ", ".join(
+        f"{tool} ({pluralize(count, 'call')})" for tool, count in denied_tools.items()
+    )
+    detail = (
+        f"it has read nothing, as its calls were denied: {tools}: {reasons[0]}; `agentctl inspect"
+        f" {name}` and `agentctl policy suggest {name}` show what to do"
+    )
+    return replace(reply, status=Status.FAILED, silent=False, detail=detail)
 
 
 def _make_check_runner(

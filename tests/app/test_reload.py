@@ -483,6 +483,20 @@ async def test_the_log_names_a_policy_that_came_into_force(tmp_path: Path) -> No
         assert [event["files"] for event in events] == [["policy.toml"]]
 
 
+@pytest.mark.parametrize("text", ["", " \n\t\n"])
+async def test_a_config_that_is_empty_all_at_once_is_refused(tmp_path: Path, text: str) -> None:
+    app = TestApp(tmp_path, config=CONFIG)
+    async with app:
+        config = app.daemon.settings.config
+        app.write("config.toml", text)
+        with pytest.raises(ConfigError, match="is empty now, so the settings of before stay"):
+            await app.daemon.reloader.reload()
+        assert app.daemon.settings.config is config
+        app.write("config.toml", "# all by default\n")
+        await app.daemon.reloader.reload()
+        assert app.daemon.settings.config is not config
+
+
 @pytest.mark.slow
 async def test_a_file_that_the_definitions_name_is_read_again_when_it_changes(tmp_path):
     workspace, file = tmp_path / "workspace", tmp_path / "workspace" / "holidays.ics"

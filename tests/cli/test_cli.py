@@ -373,6 +373,16 @@ def test_progress_does_not_tell_a_person_what_a_denial_tells_a_model() -> None:
     assert screen.getvalue().endswith("    [error] denied by default: no rule allows shell.\n")
 
 
+def test_progress_shows_the_letters_of_all_languages() -> None:
+    screen = io.StringIO()
+    item = {"title": "Störung 故障\x1b[2J\x9b2J"}
+    event = {"type": "tool_started", "tool": "report_items", "args": {"items": [item]}}
+    progress = RunProgress(OutputStream(screen, {}))
+    progress.show(event)
+    progress.show({"type": "tool_finished", "tool": "report_items", "ok": True, "seconds": 0})
+    assert 'items=[{"title": "Störung 故障\\u001b[2J\ufffd2J"}]' in screen.getvalue()
+
+
 async def test_run_of_a_routine_that_runs_follows_that_run(harness: ApiHarness) -> None:
     run = await harness.take()
     request = asyncio.create_task(agentctl(harness.path, "run", "daily-report"))

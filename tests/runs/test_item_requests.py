@@ -11,7 +11,7 @@ from daemon.errors import Overloaded
 from daemon.models import Run, Status, StepKind
 from daemon.runs.replay.cassette import load_cassette
 from daemon.runs.replay.play import replay
-from daemon.testing import tool_call
+from daemon.testing import TestApp, tool_call
 from tests.cli.agentctl import agentctl
 from tests.replaying import ReplayedApp
 
@@ -112,3 +112,13 @@ async def test_a_run_of_an_older_version_which_was_told_nothing_is_replayed(
         result = await replay(replace(cassette, run=older_run, steps=cassette.steps[:end]))
         assert (result.replayed.status, result.replayed.detail) == (run.status, run.detail)
         assert result.replayed.report == "Bread is dearer."
+
+
+async def test_a_run_without_a_model_says_that_none_is_set(tmp_path: Path) -> None:
+    app = TestApp(tmp_path, config='provider = "offline"\n')
+    app.write_routine("news", ROUTINE.format(run="", more=""))
+    async with app:
+        run = await app.run("news")
+    assert run.status is Status.FAILED
+    assert run.detail is not None
+    assert run.detail.startswith("no model is set, and only a model can report items")

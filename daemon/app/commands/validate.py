@@ -588,7 +588,6 @@ def _factless_routines(routines: Iterable[Routine]) -> list[str]:
                 name in SHIPPED_TOOLS and SHIPPED_TOOLS[name].looks for name in routine.run.tools
             )
             and not routine.run.required_tools
-            and routine.dedupe is None
         ):
             problem = (
                 "nothing is gathered, so an answer without a call of a tool is made up, and "

@@ -76,6 +76,7 @@ async def test_faults_stand_beside_the_text_until_it_is_valid_and_saved(look, da
     await look.wait_for_selector("#faults:focus")
     assert daemon.file.read_text() == TIDY
     await take_picture(look, shots / "edit-faults.png")
+    await look.wait_for_function("document.readyState === 'complete'")  # its script has run
     await look.click("text=Line 5")
     selection = "(() => { const t = document.activeElement; return t.value.slice(t.selectionStart,"
     assert await look.evaluate(f"{selection} t.selectionEnd); }})()") == 'modell = "x"'

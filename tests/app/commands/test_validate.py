@@ -448,6 +448,7 @@ def test_validate_names_an_address_to_which_nothing_can_be_sent(
     ("run", "more", "has_note"),
     [
         ('mode = "agent"\ntools = ["sysinfo"]', "", True),
+        ('mode = "agent"\ntools = ["http_request"]', '[dedupe]\nkey = "url"', True),
         ('mode = "agent"\ntools = ["sysinfo", "git"]\nrequired_tools = ["git"]', "", False),
         ('mode = "agent"\ntools = ["file_write", "memory_recall"]', "", False),
         (
