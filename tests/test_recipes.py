@@ -4,8 +4,10 @@ lines that their comments name, they are accepted, run, and ask nobody for anyth
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +221,42 @@ async def test_the_release_watcher_mails_news_only_and_is_never_held(tmp_path):
         assert len(addresses) == 4, "each page once in each run"
         assert await app.journal.approvals.find() == []
         assert len(await app.deliver()) == 1
+
+
+async def test_the_agent_of_the_docs_reads_both_pages_and_mails_news_only(tmp_path):
+    text = (docs.ROOT / "docs/recipes.md").read_text("utf-8")
+    part = text.partition("### An agent that fetches pages itself")[2]
+    routine, rule = re.findall(r"```toml\n(.*?)```", part, re.DOTALL)[:2]
+    app = ReplayedApp(tmp_path)
+    policy = (shipped_folder() / "policy.toml").read_text("utf-8")
+    app.write("policy.toml", f"{policy}\n{rule}")
+    app.write("config.toml", f'{CONFIG}\n[targets.mail]\nkind = "mail"\nurl_file = "mail.url"\n')
+    app.write("mail.url", MAILBOX)
+    app.write_routine("pages", routine)
+    checkup = examine(tmp_path / "config.toml", env={}, state=tmp_path / "state")
+    assert (checkup.faults, checkup.notes) == ([], [])
+    urls = tomllib.loads(rule)["rule"][0]["urls"]
+    reads = [tool_call("http_request", url=url) for url in urls]
+    async with app:
+        addresses = record_pages(app)
+        runs = []
+        for titles in (["A road is mended"], ["A road is mended", "A tree fell"], ["A tree fell"]):
+            items = [{"title": title} for title in titles]
+            app.model.enqueue(*reads, tool_call("report_items", items=items), "Reported.")
+            runs.append(await start(app, "pages"))
+            app.advance(hours=24)
+        assert [run.status for run in runs] == [Status.SUCCEEDED] * 3, runs[0].detail
+        assert [run.silent for run in runs] == [False, False, True]
+        assert "A tree fell" in (runs[1].report or "")
+        assert "road" not in (runs[1].report or "")
+        assert addresses == urls * 3
+        assert await app.journal.approvals.find() == []
+        mails = [delivery for delivery in await app.deliver() if delivery.report.text]
+        assert [(mail.target, mail.run) for mail in mails] == [
+            ("mail", run.id) for run in (runs[1], runs[0])
+        ]
+        app.model.enqueue(tool_call("report_items", items=[{"title": "Made up"}]), "Reported.")
+        assert (await start(app, "pages")).status is Status.FAILED
 
 
 def test_an_unknown_recipe_is_refused_with_the_names_that_there_are():

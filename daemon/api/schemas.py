@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypeVar
 # typing's own TypedDict hides from pydantic, before Python 3.12, which keys may be absent
 from typing_extensions import TypedDict
 
+from daemon.delivery.markup import is_generic_heading
 from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step, Usage
 
 if TYPE_CHECKING:
@@ -705,9 +706,11 @@ def view_of_usage(usage: Usage) -> UsageView:
 
 
 def brief_of_run(run: Run, delivery: str | None) -> RunBrief:
-    headline = next(
-        (line.strip("# ") for line in (run.report or "").splitlines() if line.strip("# ")), ""
-    )
+    lines = [line for line in (run.report or "").splitlines() if line.strip("# ")]
+    # like a mail, it passes over a heading such as "Report", where something follows
+    if len(lines) > 1 and lines[0].startswith("#") and is_generic_heading(lines[0], run.routine):
+        del lines[0]
+    headline = lines[0].strip("# ") if lines else ""
     if run.model == NO_MODEL and run.report:
         headline = "facts only"
     return RunBrief(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
@@ -58,9 +59,11 @@ def banner(app: App) -> str:
     return "\n".join(lines)
 
 
-def banner_for_terminal(app: App, agentctl: str) -> str:
+def banner_for_terminal(app: App, agentctl: str, new_routines: Collection[str] = ()) -> str:
     """Return the banner in the width of the terminal; its commands begin with `agentctl`, its paths
     with `~` where they are below the home folder.
+
+    Of `new_routines`, which a person has just written, one is named as the routine to run.
     """
     installation, config, engine = app.installation, app.settings.config, app.scheduling.engine
     rows = [
@@ -95,8 +98,9 @@ def banner_for_terminal(app: App, agentctl: str) -> str:
             wrap(f"There are no routines in {folder} yet. This writes one:"),
             f'  {agentctl} new NAME "weekdays at 9am"',
         ]
+    examples = [*(name for name in sorted(new_routines) if name in engine.routines), *names]
     commands = [
-        (f"{agentctl} run {names[0]}", "run it now, and read its report") if names else
+        (f"{agentctl} run {examples[0]}", "run it now, and read its report") if examples else
         (f"{agentctl} status", "how the daemon is"),
         (f"{agentctl} list", "every routine, and how it went"),
         (f"{agentctl} logs -f", "everything that is logged"),

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -182,7 +182,10 @@ def build_parser(program: str = "agentd") -> argparse.ArgumentParser:
         "validate", help="check config, policy and routines; print every fault"
     )
     validate_parser.add_argument(
-        "directory", nargs="?", type=Path, help="a folder with a config.toml"
+        "directory",
+        nargs="?",
+        type=Path,
+        help="a folder with a config.toml; or a routine's name, which has everything checked",
     )
     validate_parser.add_argument("--json", action="store_true")
     validate_parser.add_argument(
@@ -502,7 +505,8 @@ def serve(options: CommandLine) -> int:
     from daemon.app.wiring import open_app
     from daemon.cli.call import agentctl_command
 
-    if not _offer_setup(options):
+    new_routines = _offer_setup(options)
+    if new_routines is None:
         return 130
     _ignore_hang_up()
     _raise_descriptor_limit()
@@ -515,7 +519,7 @@ def serve(options: CommandLine) -> int:
     async def announce(app: App) -> None:
         try:
             if sys.stdout.isatty():
-                _print(banner_for_terminal(app, agentctl_command()))
+                _print(banner_for_terminal(app, agentctl_command(), new_routines))
                 events = app.runs.events.follow()
                 first_report = print_first_report(app, events, _print)
                 tasks.append(asyncio.create_task(first_report, name="first report"))
@@ -574,19 +578,24 @@ async def _announce_models(app: App) -> None:
         _print(model.announcement)
 
 
-def _offer_setup(options: CommandLine) -> bool:
-    """Offer to set up a model at the first start at a terminal; return whether the start goes
-    on.
+def _offer_setup(options: CommandLine) -> Collection[str] | None:
+    """Offer to set up a model at the first start at a terminal; return the names of the routines
+    that this has written, None if the start does not go on.
     """
     from daemon.app.first_start import can_answer, is_first_start, offer_setup
 
     if not can_answer():
-        return True
+        return ()
     state = _state_folder(options)
     config = _load_config(options, state / OVERLAY)
     if not is_first_start(config, state):
-        return True
-    return offer_setup(config.file.absolute(), state, os.environ)
+        return ()
+    files_before = set(config.routines_path.glob("*.toml"))
+    if not offer_setup(config.file.absolute(), state, os.environ):
+        return None
+    return {file.stem for file in config.routines_path.glob("*.toml")} - {
+        file.stem for file in files_before
+    }
 
 
 def worker(options: CommandLine) -> int:
@@ -788,6 +797,7 @@ def new(options: CommandLine) -> int:
             prompt=options.prompt,
             targets=options.targets,
             facts=options.facts,
+            is_printed=options.stdout,
         ),
         state=_state_folder(options),
         socket=_socket_path(options),
@@ -795,6 +805,8 @@ def new(options: CommandLine) -> int:
     )
     if options.stdout:
         _print(routine.text)
+        for note in routine.notes:
+            sys.stderr.write(f"note: {note}\n")
     else:
         write(routine)
         _print(describe(routine, json=options.json))
@@ -803,13 +815,13 @@ def new(options: CommandLine) -> int:
 
 def validate(options: CommandLine) -> int:
     """Print every fault of config, policy and routines; 1 if there is one."""
-    from daemon.app.commands.validate import check_all
+    from daemon.app.commands.validate import check_all, has_routine
 
-    config = options.directory / "config.toml" if options.directory else None
-    file = config or find_config(options.config, os.environ, _current_folder(), user_home())
-    return check_all(
-        file, json=options.json, state=_state_folder(options), elsewhere=options.elsewhere
-    )
+    file = find_config(options.config, os.environ, _current_folder(), user_home())
+    folder, state = options.directory, _state_folder(options)
+    if folder and (folder.exists() or not file or not has_routine(file, str(folder), state)):
+        file = folder / "config.toml"
+    return check_all(file, json=options.json, state=state, elsewhere=options.elsewhere)
 
 
 def doctor(options: CommandLine) -> int:

@@ -28,9 +28,14 @@ def new(call: Call) -> int:
 
 
 def validate(call: Call) -> int:
-    """Check config, policy and routines: those of the daemon, unless a folder is named."""
+    """Check config, policy and routines: those of the daemon, unless a folder is named. A name
+    that is no folder may be a routine's.
+    """
     arguments = list(call.rest)
-    if all(argument == "--json" for argument in arguments):
+    if all(
+        argument == "--json" or not (argument.startswith("-") or os.path.exists(argument))  # noqa: PTH110 - pathlib takes 10 ms to import
+        for argument in arguments
+    ):
         with suppress(Unreachable):
             config = call.client.request("GET", "/v1/status")["config"]
             if config:

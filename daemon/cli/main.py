@@ -102,6 +102,8 @@ def _report_unreachable(error: Unreachable) -> int:
     sys.stderr.write("agentctl: no daemon answers. Looked at:\n")
     for path, reason in error.attempts:
         sys.stderr.write(f"  {path}: {reason}\n")
+    if len(error.attempts) > 1 and _report_holder():
+        return UNREACHABLE
     command = start_command()
     # with a named socket there is one attempt, and an installed unit knows its config
     if command.endswith("agentd") and len(error.attempts) > 1:
@@ -117,6 +119,25 @@ def _report_unreachable(error: Unreachable) -> int:
         command += ", and the --config and --state of the one that was there"
     sys.stderr.write(f"Start it with: {command}\n")
     return UNREACHABLE
+
+
+def _report_holder() -> bool:
+    """Say which living process has the state folder, as a daemon does before it listens; return
+    whether there is one.
+    """
+    from daemon.definitions.paths import find_state, user_home
+
+    state = find_state(os.environ, user_home(), uid=os.getuid())
+    try:
+        holder = int((state / "agentd.lock").read_bytes())  # empty once a daemon has ended in order
+        os.kill(holder, 0)
+    except (OSError, ValueError, OverflowError):
+        return False
+    sys.stderr.write(
+        f"Process {holder} has the state folder {state}: a daemon that is just starting or ending "
+        "(try again in a moment), or one that listens elsewhere (--socket)\n"
+    )
+    return True
 
 
 def _report_problem(error: ApiError) -> int:

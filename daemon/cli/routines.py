@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Columns of a schedule in the list: the sentence for several triggers may be far longer.
 MAX_SCHEDULE_WIDTH = 60
-# Routines that are named of those that wait for a person; the others are counted.
-MAX_WAITING_NAMED = 5
+# Routines that a sentence names; the others are counted.
+MAX_NAMED = 5
 
 
 def list_routines(call: Call) -> int:
@@ -55,6 +55,7 @@ def list_routines(call: Call) -> int:
         )
         _write_reload_fault(out, status["fault"])
         return DONE
+    paused_together = _group_by_reason(routines)
     for routine in routines:
         name = routine["name"]
         for fault in routine["faults"]:
@@ -62,9 +63,14 @@ def list_routines(call: Call) -> int:
         if routine["state"] == "held":
             text = f"{name} is held back until a rehearsal was approved: agentctl rehearse {name}"
             out.write_line(out.paint(out.sanitize(text), YELLOW))
-        if routine["paused_why"]:
+        names = paused_together.get(routine["paused_why"] or "", [])
+        if names[:1] == [name]:  # one sentence for all, at the first of them
+            verb, example, object_ = (
+                ("is", name, "it") if len(names) == 1 else ("are", "NAME", "one of them")
+            )
             text = (
-                f"{name} is paused: {routine['paused_why']}; agentctl resume {name} lets it go on"
+                f"{_name_some(names)} {verb} paused: {routine['paused_why']}; "
+                f"agentctl resume {example} lets {object_} go on"
             )
             out.write_line(out.paint(out.sanitize(text), YELLOW))
         write_policy_notes(out, routine)
@@ -83,13 +89,26 @@ def write_waiting_runs(out: OutputStream, runs: Sequence[Mapping[str, Any]]) -> 
     names = list(dict.fromkeys(run["routine"] for run in runs if run["status"] == "waiting"))
     if not names:
         return
-    text = ", ".join(names[:MAX_WAITING_NAMED])
-    if len(names) > MAX_WAITING_NAMED:
-        text += f" and {len(names) - MAX_WAITING_NAMED} more"
     verb = "waits" if len(names) == 1 else "wait"
-    out.write_line(
-        out.paint(out.sanitize(f"{text} {verb} for your word: agentctl approvals"), YELLOW)
-    )
+    text = f"{_name_some(names)} {verb} for your word: agentctl approvals"
+    out.write_line(out.paint(out.sanitize(text), YELLOW))
+
+
+def _name_some(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    text = ", ".join(names[:MAX_NAMED])
+    if len(names) > MAX_NAMED:
+        text += f" and {len(names) - MAX_NAMED} more"
+    return text
+
+
+def _group_by_reason(routines: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the names of the paused routines by the reason that was given for it."""
+    names: dict[str, list[str]] = {}
+    for routine in routines:
+        if routine["paused_why"]:
+            names.setdefault(routine["paused_why"], []).append(routine["name"])
+    return names
 
 
 def _write_reload_fault(out: OutputStream, fault: str | None) -> None:

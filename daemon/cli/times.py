@@ -51,7 +51,10 @@ def parse_time(text: str, now: datetime, *, future: bool = False) -> datetime:
     try:
         result = datetime.fromisoformat(text.strip())
     except ValueError:
-        examples = f"2h, tomorrow 09:00, {EXAMPLES}" if future else EXAMPLES
+        examples = EXAMPLES
+        if future:
+            day = (now + timedelta(days=7)).date()
+            examples = f"2h, 09:00, tomorrow 09:00, mon 18:30, {day} 09:00 or {day}T09:00+01:00"
         raise ValueError(f"{text!r} is no moment; write it like {examples}") from None
     return result if result.tzinfo else _localize(result, now)
 

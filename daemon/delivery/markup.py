@@ -31,6 +31,14 @@ _MAX_ITEM_TITLE = 150  # characters of an item's title in a headline
 # The first line of a report of new items, as the tool `report_items` makes it: below it, they are
 # listed.
 _NEW_ITEMS = re.compile(r"(?P<new>\d{1,9}) new(?:, \d+ seen before)?")
+# What agentd puts before the result of a call that a person allowed (`approved` in agent/texts.py),
+# alone on its line: some models repeat it.
+_ECHOED_MARK = re.compile(
+    r"^[ \t]*(?:[-*+][ \t]+)?"
+    r"\[(?:a person allowed this |[^\]\n]{1,40}前有人批准了此调用)[^\]\n]{1,200}\]"
+    r"[ \t]*$\n?",
+    re.MULTILINE,
+)
 # A heading of these, of the name of its routine and of small words says nothing.
 _GENERIC_WORDS = frozenset(
     {"report", "reports", "summary", "overview", "update", "updates", "result", "results", "status"}
@@ -139,9 +147,11 @@ def find_headline(markdown: str, routine: str = "") -> str:
     A heading with others of its level is one of a section, so the paragraph behind it counts, and
     so does what follows a generic heading. A paragraph in italics is a note about the report. Of a
     list below the number of new items, or below a generic heading, the first item is the headline.
+    The mark of agentd on a call that a person allowed is passed over.
     """
     from markdown_it.tree import SyntaxTreeNode
 
+    markdown = _ECHOED_MARK.sub("", markdown)
     try:
         blocks = SyntaxTreeNode(_parser(for_mail=True).parse(markdown)).children
     except RecursionError:  # hundreds of nested emphases: not written for a reader
@@ -187,7 +197,7 @@ def _is_list(block: SyntaxTreeNode) -> bool:
 
 def _list_headline(items: SyntaxTreeNode, count: int = 0) -> str:
     """Return the first line of the first item of a list, what is bold of it if it begins so, and
-    how many more items there are; `count` is their number where the list may be cut.
+    how many more of `count` new items there are.
     """
     blocks = items.children[0].children
     if not blocks or blocks[0].type != "paragraph":
@@ -203,8 +213,7 @@ def _list_headline(items: SyntaxTreeNode, count: int = 0) -> str:
     title = " ".join(title.split())
     if len(title) > _MAX_ITEM_TITLE:
         title = f"{title[:_MAX_ITEM_TITLE].rpartition(' ')[0] or title[:_MAX_ITEM_TITLE]}…"
-    more = (count or len(items.children)) - 1
-    return f"{title} (+{more})" if title and more > 0 else title
+    return f"{title} (+{count - 1})" if title and count > 1 else title
 
 
 def first_sentence(text: str) -> str:

@@ -46,6 +46,12 @@ _WARNING = (
 )
 
 
+# The answer of the tool `report_items`, alone on its line: some models repeat it.
+_ITEM_COUNTS = re.compile(
+    r'^[ \t]*\{"items": ?\d+, ?"new": ?\d+, ?"seen": ?\d+, ?"new_at": ?\[[\d, ]*\]\}[ \t]*$\n?',
+    re.MULTILINE,
+)
+
 _EMPTY = "(The report is empty.)"
 
 
@@ -231,6 +237,7 @@ def _failure_text(run: str, detail: str, text: str) -> str:
     shows more.
     """
     paragraphs = [detail or "No reason was recorded."]
+    text = _ITEM_COUNTS.sub("", text).strip()
     if text and text != detail:
         paragraphs.append(f"What it had to say by then:\n\n{text}")
     paragraphs.append(f"`agentctl inspect {run}` shows every step.")

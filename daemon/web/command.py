@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import shlex
@@ -28,18 +29,24 @@ def serve(call: Call) -> int:
     """Serve the page on a loopback port until Ctrl-C."""
     client = call.client
     try:
-        listener = socket.create_server(("127.0.0.1", call.port or 0))
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        listener = _listen(call.port or 0)
+    except OSError as error:
         call.err.write_line(
-            f"agentctl: port {call.port} cannot be used: {reason}; leave --port out to have a free "
-            "one taken"
+            f"agentctl: port {call.port} cannot be used: {error.strerror}; leave --port out to "
+            "have a free one taken"
         )
         return NOT_SUCCEEDED
     # connections inherit the option: else a body waits 40 ms for the acknowledgement of its head
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     asyncio.run(_serve(call, client, listener))
     return DONE
+
+
+def _listen(port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        # create_server() would leave its socket open
+        raise OSError(errno.EINVAL, "a port is a number from 0 to 65535")
+    return socket.create_server(("127.0.0.1", port))
 
 
 async def _serve(call: Call, client: Client, listener: socket.socket) -> None:

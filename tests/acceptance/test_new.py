@@ -63,6 +63,14 @@ async def test_new_with_stdout_writes_no_file(home):
     assert list((home.folder / "routines").iterdir()) == []
 
 
+async def test_new_with_stdout_prints_its_notes_beside_the_file(home):
+    url = "http://127.0.0.1:1/a"
+    result = await home.agentd("new", "x", "at 7", "--stdout", "--prompt", f"Read {url}.")
+    assert result.code == 0 and tomllib.loads(result.out)
+    assert result.err.startswith(f"note: no run reads {url}, which the prompt names: ")
+    assert result.err.endswith(f"; write it again with --look {url}\n")
+
+
 async def test_new_with_json_prints_file_and_next_starts(home):
     result = await home.agentd("new", "noon", "daily at noon", "--json")
     assert result.json["file"] == str(home.folder / "routines/noon.toml")

@@ -84,6 +84,22 @@ async def test_routines_are_listed_with_last_run_and_delivery_status(
     assert routines["broken"]["faults"][0]["key"] == "trigger.cron"
 
 
+@pytest.mark.parametrize(
+    ("report", "headline"),
+    [
+        ("# Report\n\nOne disk is full.", "One disk is full."),
+        ("# Report", "Report"),
+        ("# Disks\n\nOne is full.", "Disks"),
+        ("Report\n\nOne disk is full.", "Report"),
+    ],
+)
+async def test_the_headline_of_a_run_is_no_generic_heading(
+    harness: ApiHarness, get: Get, report: str, headline: str
+) -> None:
+    run = await harness.complete_run(report=report)
+    assert (await get(f"/v1/runs/{run.id}"))["headline"] == headline
+
+
 async def test_a_routine_shows_its_definition_and_next_starts(get: Get) -> None:
     details = await get("/v1/routines/daily-report")
     assert details["definition"]["run"]["prompt"] == "Write the report."

@@ -160,6 +160,34 @@ async def test_a_first_start_goes_on_after_setup_with_a_model_or_without_one(hom
     assert ("[providers.local]" in (home.folder / "config.toml").read_text()) == (answer != "q")
 
 
+async def test_a_first_start_ends_by_naming_the_routine_that_was_just_written(home):
+    home.routine("daily-report", '[run]\nprompt = "x"\n')
+    home.routine("weekly", '[run]\nprompt = "x"\n')
+    async with (
+        FakeVendor(["I am ready."]) as vendor,
+        terminal(*home.places, env=home.env, cwd=home.folder) as screen,
+    ):
+        vendor.models = [{"id": "mine-1"}]
+        await screen.shows(OFFER)
+        for question, answer in (
+            ("Enter for ", f"{vendor.url}/v1"),
+            ("Enter for none:", ""),
+            ("Enter for 1:", ""),
+            ("chat or phone, too?", ""),
+            ("of your own now?", "y"),
+            ("Enter for morning:", ""),
+            ("When does it run?", ""),
+            ("What shall it do", "Plan my day."),
+        ):
+            screen.type("y\n" if question == "Enter for " else "")
+            await screen.shows(question)
+            screen.type(f"{answer}\n")
+        await screen.shows("In another terminal:")
+        await screen.shows("run morning  ")
+        screen.process.send_signal(signal.SIGTERM)
+        assert await screen.end() == 0
+
+
 async def test_without_a_terminal_nothing_is_asked(home):
     home.env["ANTHROPIC_API_KEY"] = "sk-ant-test"
     process = await home.spawn("agentd", *home.places)

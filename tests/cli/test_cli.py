@@ -16,6 +16,8 @@ import pytest
 
 from daemon.agent.texts import say
 from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
+from daemon.cli.client import Unreachable
+from daemon.cli.main import _report_unreachable
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
 from daemon.cli.routines import write_waiting_runs
@@ -635,6 +637,19 @@ async def test_without_a_daemon_agentctl_names_tried_sockets_and_the_start_comma
         f"  {tmp_path}/none.sock: no such file",
         "Start it with: agentd, and the --config and --state of the one that was there",
     ]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_daemon_that_does_not_listen_yet_is_told_from_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lives: bool
+) -> None:
+    monkeypatch.setenv("AGENTD_STATE", str(tmp_path))
+    holder = os.getpid() if lives else 2**22 + 1  # more than Linux gives
+    (tmp_path / "agentd.lock").write_text(f"{holder}\n")
+    assert _report_unreachable(Unreachable(("a", "no such file"), ("b", "no such file"))) == 3
+    text = capsys.readouterr().err
+    assert ("a daemon that is just starting or ending (try again in a moment)" in text) == lives
+    assert ("Start it with: " in text) != lives
 
 
 @pytest.mark.parametrize(

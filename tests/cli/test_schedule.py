@@ -127,6 +127,11 @@ async def test_why_names_the_run_of_a_slot(harness: ApiHarness) -> None:
             2,
             "--at: 'sometime' is no moment; write it like 09:00, yesterday",
         ),
+        (
+            ("pause", "heartbeat", "--until", "never"),
+            2,
+            "--until: 'never' is no moment; write it like 2h, 09:00, tomorrow 09:00, mon 18:30, 2",
+        ),
         (("pause", "heartbeat", "--until", "25:00"), 2, "--until: '25:00' is no time of the day"),
         (("pause", "heartbeat", "--until", "yesterday 09:00"), 2, "has passed already"),
         (("pause", "nosuch", "--until", "2h"), 4, "no routine 'nosuch'"),

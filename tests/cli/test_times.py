@@ -97,6 +97,14 @@ def test_other_text_is_no_time(text: str) -> None:
         parse_time(text, FRIDAY, future=True)
 
 
+def test_the_examples_of_a_time_to_come_lie_in_the_future() -> None:
+    with pytest.raises(ValueError, match="no moment") as error:
+        parse_time("never", FRIDAY, future=True)
+    examples = str(error.value).partition("write it like ")[2].replace(" or ", ", ").split(", ")
+    assert len(examples) == 6
+    assert all(parse_time(example, FRIDAY, future=True) > FRIDAY for example in examples)
+
+
 @given_settings(deadline=None, derandomize=True, max_examples=100)
 @given(
     st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(BERLIN)),

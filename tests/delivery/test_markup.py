@@ -277,6 +277,9 @@ def test_headline_is_the_first_heading_or_sentence_of_a_report(markdown, headlin
     assert find_headline(markdown) == headline
 
 
+MARK = "[a person allowed this 6 ms ago, 59 s after you asked; things may have changed since]"
+
+
 @pytest.mark.parametrize(
     ("markdown", "headline"),
     [
@@ -292,9 +295,13 @@ def test_headline_is_the_first_heading_or_sentence_of_a_report(markdown, headlin
         ("# Report\n\nOne disk is full. Clean it.", "One disk is full"),
         ("# The pages report\n\n## Releases\n\nText.", "Releases"),
         ("# Summary\n\n## Pages\n\nNone.\n\n## Disks\n\nOne is full.", "None"),
-        ("# Pages\n\n- Version 2.0 is out:\n  read\n- b\n- c", "Version 2.0 is out: (+2)"),
+        ("# Pages\n\n- Version 2.0 is out:\n  read\n- b\n- c", "Version 2.0 is out:"),
         ("# 报告\n\n一切正常。没有问题。", "一切正常"),
         ("# Pages of today\n\nText.", "Pages of today"),
+        (f"# Report\n\n- {MARK}\n- All is well", "All is well"),
+        (f"{MARK}\n\nAll is well.", "All is well"),
+        ("[6 毫秒前有人批准了此调用,距你提出 59 秒;情况可能已有变化]\n一切正常。", "一切正常"),
+        ("[a person allowed this] was said.", "[a person allowed this] was said"),
         ("# Report", ""),
         ("# Report\n\n-\n- b", ""),
     ],

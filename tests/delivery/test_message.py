@@ -91,6 +91,17 @@ def test_the_message_of_a_failed_run_keeps_its_partial_report(delivery):
     )
 
 
+def test_a_failure_leaves_out_the_answer_of_report_items_that_a_model_has_repeated(delivery):
+    counts = '{"items": 2, "new": 1, "seen": 1, "new_at": [0]}'
+    kept = '{"items": 2} and {"new": 1}'
+    body = compose(
+        delivery(f"{counts}\nHalf a report.\n{kept}", status=Status.FAILED, detail="no")
+    ).body
+    assert body.startswith(f"no\n\nWhat it had to say by then:\n\nHalf a report.\n{kept}\n\n")
+    only_counts = compose(delivery(counts, status=Status.FAILED, detail="no")).body
+    assert only_counts == f"no\n\n`agentctl inspect {RUN}` shows every step."
+
+
 def test_reason_of_a_failure_appears_once(delivery):
     assert (
         compose(delivery("no key", status=Status.FAILED, detail="no key")).body.count("no key") == 1

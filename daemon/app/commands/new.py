@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 import tomli_w
@@ -34,7 +35,9 @@ from daemon.definitions.routines.source import check_source, path_of_new
 from daemon.definitions.schedule import Schedule
 from daemon.definitions.schedule_text import Trigger, UnclearScheduleError, parse_schedule_text
 from daemon.definitions.words import did_you_mean, display
+from daemon.delivery.channels.file import fill_path
 from daemon.errors import ConfigError, Refused, UnclearArgument
+from daemon.models import Report, Status
 from daemon.policy.policy import Policy
 from daemon.runs.approvals.expected import describe_approvals
 from daemon.scheduler.routine_checks import routine_checks
@@ -111,6 +114,8 @@ class NewRoutineOptions:
     """The names of the FACT_TEMPLATES to gather, and URLs of pages; None for those facts that the
     prompt and the trigger ask for.
     """
+    is_printed: bool = False
+    """Whether the file is printed only."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,6 +207,8 @@ def compose(
         faults = policy_faults(policy, [routine])
         fails = bool(faults)
         rule = find_missing_rule(policy, routine, _make_policy_reader(config, state, own_tools))
+        if options.recipe is not None and options.facts is not None and rule:
+            text = _with_rule_in_comment(text, rule)
         notes = []
         if not rule:
             notes = [str(fault) for fault in faults]
@@ -218,9 +225,15 @@ def compose(
             "[targets.NAME] of config.toml"
         )
     if unread_urls := find_unread_urls(routine):
+        urls_text = ", ".join(map(display, unread_urls))
+        reason = "nothing gathers it"
+        pages = [step.args["url"] for step in routine.gather if step.tool == "http_request"]
+        if options.recipe is not None and pages:
+            reason = f"it reads the pages of the recipe, {', '.join(map(display, pages))}"
+        written = "" if options.is_printed else "remove the file and "
         notes.append(
-            f"no run reads {', '.join(map(display, unread_urls))}, which the prompt names: nothing "
-            "gathers it, and no tool is offered; remove the file and write it again with --look "
+            f"no run reads {urls_text}, which the prompt names: {reason}, "
+            f"and no tool is offered; {written}write it again with --look "
             f"{','.join(map(display, unread_urls))}"
         )
     return NewRoutine(
@@ -337,7 +350,11 @@ def _text_of_recipe(
     tables = _TABLE.split(text)
     if options.facts is not None:
         tables = _replace_pages(tables, data, options)
+    command = rf"(?<=`agentctl seen ){re.escape(file.stem)}(?=[ `])"
+    tables[0] = re.sub(command, lambda _: options.name, tables[0])
     if trigger is not None:
+        if "catch_up" in data["trigger"] and trigger.keys() & {"every", "cron"}:
+            trigger = {**trigger, "catch_up": data["trigger"]["catch_up"]}
         data["trigger"] = trigger
         tables = _replace_tables(tables, "[trigger]", [_table("[trigger]", trigger)])
     if options.prompt:
@@ -383,6 +400,7 @@ def _replace_pages(
     tables[0] = re.sub(
         r"^#   urls = \[.*\]", lambda _: f"#   urls = [{url_list}]", tables[0], flags=re.MULTILINE
     )
+    tables[0], data["description"] = _describe_pages(tables[0], urls, options.recipe or "")
     if "changed" in data.get("gate", ()):
         data["gate"]["changed"] = [f"{step['name']}.body" for step in data["gather"]]
         line = f"changed = [{', '.join(map(_quote, data['gate']['changed']))}]"
@@ -393,6 +411,33 @@ def _replace_pages(
             for table in tables
         ]
     return tables
+
+
+def _describe_pages(head: str, urls: Sequence[str], recipe: str) -> tuple[str, str]:
+    """Return what stands above the tables of a recipe, as it is for other pages, and the new
+    description.
+    """
+    hosts = dict.fromkeys(urlsplit(url).netloc.rpartition("@")[2] for url in urls)
+    description = f"What is new at {', '.join(hosts)}"
+    line = f"description = {_quote(description)}"
+    head = re.sub(r"^description = .*$", lambda _: line, head, flags=re.MULTILINE)
+    purpose = (
+        "# Reads the pages below and reports what is new in them. It needs a model, as an agent "
+        f"reports items.\n# Begun with the recipe {recipe}.\n#\n"
+    )
+    return purpose + head.partition("\n#\n")[2], description
+
+
+def _with_rule_in_comment(text: str, rule: str) -> str:
+    """Return a recipe whose comment on policy.toml has this rule."""
+    lines = "".join(f"#   {line}".rstrip() + "\n" for line in rule.splitlines())
+    return re.sub(
+        r"^# In policy\.toml:\n(?:#   .*\n)+",
+        lambda _: f"# In policy.toml:\n{lines}",
+        text,
+        count=1,
+        flags=re.MULTILINE,
+    )
 
 
 def _replace_tables(tables: Sequence[str], head: str, new_tables: Iterable[str]) -> list[str]:
@@ -482,7 +527,10 @@ def describe(new_routine: NewRoutine, *, json: bool) -> str:
     if fires:
         starts = ", ".join(f"{format_date_time(slot, new_routine.now)} {slot:%Z}" for slot in fires)
         start_words += f"; next: {starts}"
-    targets = ", ".join(f"{target.to} {target.path or ''}".strip() for target in routine.deliver)
+    targets = ", ".join(
+        f"{target.to} {_fill_path(new_routine, target.path)}" if target.path else target.to
+        for target in routine.deliver
+    )
     lines = [
         f"wrote {file}",
         start_words,
@@ -504,6 +552,19 @@ def describe(new_routine: NewRoutine, *, json: bool) -> str:
     if new_routine.rule or new_routine.fails:
         try_it = "then try it" if new_routine.rule else "once that is mended, try it"
     return "\n".join([*lines, f"{try_it}: {command}"])
+
+
+def _fill_path(new_routine: NewRoutine, path: str) -> str:
+    """Return where the report of the next run goes; that of an event, where one of now would go."""
+    report = Report(
+        run="{run}",  # not known yet
+        routine=new_routine.routine.name,
+        slot=(new_routine.fires or [new_routine.now])[0],
+        status=Status.SUCCEEDED,
+        text="",
+        scheduled_zone=new_routine.schedule.zone.key,
+    )
+    return display(os.fspath(fill_path(path, report)))
 
 
 def _describe_facts(routine: Routine) -> str:

@@ -131,6 +131,13 @@ def check_all(
     return 1 if checkup.faults or checkup.missing_parts else 0
 
 
+def has_routine(config_file: Path, name: str, state: Path) -> bool:
+    """Tell whether there is a file of a routine of this name, which may be faulty."""
+    config, _, _ = _read_faulty_config(config_file)
+    folders = (config.routines_path, state / AGENT_FOLDER)
+    return Path(name).name == name and any((folder / f"{name}.toml").exists() for folder in folders)
+
+
 def examine(
     file: Path,
     *,

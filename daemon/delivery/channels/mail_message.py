@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from email.headerregistry import BaseHeader, HeaderRegistry, MessageIDHeader
+from email.header import Header
+from email.headerregistry import (
+    BaseHeader,
+    HeaderRegistry,
+    MessageIDHeader,
+    UniqueUnstructuredHeader,
+)
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import SMTP, Policy
 from email.utils import localtime
 from typing import cast
 
@@ -83,10 +89,10 @@ def make_mails(
     )
     domain = settings.sender.domain or _encode_for_id(host)
     own_headers = {name.lower() for name, _ in settings.headers}
-    policy = SMTP.clone(cte_type="7bit")
     is_threaded = own_headers.isdisjoint(name.lower() for name in _THREAD_HEADERS)
-    if is_threaded:
-        policy = policy.clone(header_factory=_make_header_registry())
+    policy = SMTP.clone(
+        cte_type="7bit", header_factory=_make_header_registry(is_threaded=is_threaded)
+    )
 
     for number, recipient in enumerate(settings.recipients):
         mail = EmailMessage(policy=policy)
@@ -176,15 +182,32 @@ def _encode_for_id(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name) or "-"
 
 
-def _make_header_registry() -> HeaderRegistry:
-    """Return a registry with which the email package writes the ids in the headers of a thread as
-    it writes Message-ID. By default it encodes long ids, and no mail program finds the thread.
+class _SubjectHeader(UniqueUnstructuredHeader):
+    """A subject that is read as it was written. Where the email package folds a long one, it may
+    leave the first line empty or add blanks.
+    """
+
+    def fold(self, *, policy: Policy) -> str:
+        """Return the header: ASCII on one line, as _MAX_SUBJECT is far below the 998 characters
+        that a line may have (RFC 5322, 2.1.1); else in encoded words (RFC 2047).
+        """
+        text = str(self)
+        if not text.isascii() or "=?" in text:  # a reader takes `=?` for an encoded word
+            text = Header(text, "utf-8", header_name="Subject").encode(linesep=policy.linesep)
+        return f"Subject: {text}{policy.linesep}"
+
+
+def _make_header_registry(*, is_threaded: bool) -> HeaderRegistry:
+    """Return a registry with which the email package folds no subject, and writes the ids in the
+    headers of a thread as it writes Message-ID. By default it encodes long ids, and no mail program
+    finds the thread.
     """
     registry = HeaderRegistry()
     # typeshed does not know that the registry takes classes which it combines with BaseHeader
-    id_header = cast("type[BaseHeader]", MessageIDHeader)
-    for name in _THREAD_HEADERS:
-        registry.map_to_type(name, id_header)
+    registry.map_to_type("Subject", cast("type[BaseHeader]", _SubjectHeader))
+    if is_threaded:
+        for name in _THREAD_HEADERS:
+            registry.map_to_type(name, cast("type[BaseHeader]", MessageIDHeader))
     return registry
 
 

@@ -272,6 +272,15 @@ async def test_the_tunnel_command_names_what_is_known(env, end):
     assert tunnel_command(8090, env) == f"ssh -N -L 8090:127.0.0.1:8090 {words}"
 
 
+async def test_a_number_that_is_no_port_is_reported_in_one_sentence(daemon):
+    result = await daemon.agentctl("ui", "--port", "99999")
+    assert result.code == 1
+    assert result.err == (
+        "agentctl: port 99999 cannot be used: a port is a number from 0 to 65535; leave --port out "
+        "to have a free one taken\n"
+    )
+
+
 async def test_a_port_in_use_is_reported(page, daemon):
     result = await daemon.agentctl("ui", "--port", str(page.port))
     assert result.code == 1

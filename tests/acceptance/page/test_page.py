@@ -2,6 +2,7 @@
 transcripts.
 """
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -171,6 +172,38 @@ async def test_page_is_usable_by_keyboard(look):
     assert await look.evaluate("document.activeElement.textContent") == "To the content"
     await look.keyboard.press("Enter")
     assert await look.evaluate("document.activeElement.id") == "main"
+
+
+async def test_what_is_remembered_fits_a_phone(look, daemon, shots, tmp_path):
+    item = {
+        "item": "servers/" + "a-long-key-" * 4,
+        "text": "The backup of the house runs at night. " * 8,
+        "category": "conversation",
+        "created": "2026-11-20T08:30:00+00:00",
+        "updated": "2026-11-20T08:30:00+00:00",
+    }
+    file = tmp_path / "memory.jsonl"
+    file.write_text(f'{{"form": "agentd-memory/1"}}\n{json.dumps(item)}\n')
+    result = await daemon.agentctl("memory", "import", file)
+    assert result.code == 0, result.err
+    usual = look.viewport_size
+    await look.set_viewport_size({"width": 390, "height": 800})
+    await open_view(look, "/memory", shots)
+    hidden = (
+        "document.querySelector('.wide').scrollWidth - document.querySelector('.wide').clientWidth"
+    )
+    assert await look.evaluate(hidden) == 0, "no column is out of sight"
+    lines = (
+        "label => { const range = document.createRange();"
+        " range.selectNodeContents(label.firstChild); return range.getClientRects().length; }"
+    )
+    assert await look.locator("label:has-text('Search')").evaluate(lines) == 1
+    await look.set_viewport_size(usual)
+
+
+async def test_calls_without_a_price_are_counted_once(look):
+    await look.goto(look.base + "/usage")
+    assert (await look.inner_text("main")).count("without a price") == 1
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])

@@ -252,6 +252,7 @@ async def test_importing_an_invalid_export_changes_nothing(home, config, tmp_pat
 
 async def test_a_backup_of_a_running_daemon_is_restored_and_resumed(home, tmp_path):
     home.routine("morning", MORNING)
+    home.routine("noon", MORNING)
     await home.start()
     assert (await home.agentctl("run", "morning")).code == 0
     result = await home.agentctl("backup", tmp_path / "b")
@@ -262,10 +263,12 @@ async def test_a_backup_of_a_running_daemon_is_restored_and_resumed(home, tmp_pa
     back = await home.agentd("restore", tmp_path / "b")
     assert back.code == 0 and "agentctl resume --all" in back.out
     await home.start()
-    assert (await home.agentctl("status", "--json")).json["routines"]["paused"] == 1
-    assert "it came from a backup" in (await home.agentctl("list")).out
-    assert (await home.agentctl("resume", "--all")).out == "morning go on\n"
-    assert (await home.agentctl("status", "--json")).json["routines"]["on"] == 1
+    assert (await home.agentctl("status", "--json")).json["routines"]["paused"] == 2
+    listing = (await home.agentctl("list")).out
+    assert listing.count("it came from a backup") == 1, "one sentence for all"
+    assert "morning, noon are paused: " in listing
+    assert (await home.agentctl("resume", "--all")).out == "morning, noon go on\n"
+    assert (await home.agentctl("status", "--json")).json["routines"]["on"] == 2
     assert len((await home.agentctl("runs", "--json")).json["items"]) == 1
     await home.stop()
 

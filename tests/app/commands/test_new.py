@@ -89,7 +89,7 @@ def test_new_says_when_where_what_and_how_to_try(installation):
         f"wrote {installation.folder}/routines/report.toml",
         f"it runs at 07:00, UTC; next: {', '.join(f'{day} Nov 07:00 UTC' for day in days)}",
         "it gathers machine (sysinfo)",
-        "its reports go to file reports/{routine}/{slot:%Y-%m-%d}.md",
+        "its reports go to file reports/report/2026-11-25.md",
         "a person is asked about nothing",
         "try it: agentctl run report",
     ]
@@ -199,9 +199,27 @@ def test_a_recipe_that_reads_other_pages_is_changed_in_all_places_that_name_them
     new = installation.compose("rel", recipe="releases", facts=[PAGE, "https://www.acme.org/x"])
     assert [step.name for step in new.routine.gather] == ["page", "acme"]
     assert new.routine.gate.changed == ("page.body", "acme.body")
-    (rule,) = tomllib.loads(needed_lines(new.text, "policy.toml"))["rule"]
-    assert rule["urls"] == [PAGE, "https://www.acme.org/x"]
+    assert needed_lines(new.text, "policy.toml").strip() == new.rule, "with routines and networks"
+    assert new.routine.description == "What is new at 127.0.0.1:8123, www.acme.org"
     assert "curl" not in new.text and "   # no model is asked as long as" in new.text
+    assert "two feeds" not in new.text and "`agentctl seen rel forget KEY`" in new.text
+
+
+def test_a_recipe_whose_prompt_names_pages_says_that_it_keeps_its_own(installation):
+    (note,) = installation.compose("rel", recipe="releases", prompt=f"Read {PAGE}.").notes
+    assert f"no run reads {PAGE}, which the prompt names: it reads the pages of the recipe" in note
+    assert note.endswith(f"remove the file and write it again with --look {PAGE}")
+
+
+def test_where_the_file_is_printed_only_no_note_has_it_removed(installation):
+    (note,) = installation.compose("x", "at 7", prompt=f"Read {PAGE}.", is_printed=True).notes
+    assert note.endswith(f"no tool is offered; write it again with --look {PAGE}")
+
+
+def test_the_path_of_reports_that_an_event_starts_is_shown_as_of_now(installation):
+    new = installation.compose("x", "when a file lands in in", prompt="Hi.")
+    (line,) = [line for line in describe(new, json=False).splitlines() if "its reports" in line]
+    assert line == "its reports go to file reports/x/2026-11-24-162000.md"
 
 
 def test_a_rule_that_would_not_be_enough_is_not_shown(tmp_path):
@@ -334,7 +352,8 @@ def test_a_recipe_is_written_as_it_is(installation, recipe):
     if recipe == "day-advice":
         write(installation.compose("day-book", recipe="day-book"))
     new = installation.compose("x", recipe=recipe)
-    assert new.text == RECIPES[recipe].read_text("utf-8")
+    text = RECIPES[recipe].read_text("utf-8")
+    assert new.text == text.replace("`agentctl seen releases", "`agentctl seen x")
     write(new)
     assert load_routine(new.path) == new.routine
 
@@ -355,7 +374,8 @@ def test_schedule_prompt_and_targets_of_a_recipe_are_replaced_and_all_else_stays
         tomllib.loads(RECIPES[recipe].read_text("utf-8")),
     )
     assert new_routine["run"].pop("prompt") == prompt
-    assert new_routine["trigger"] in ({"every": "2h"}, {"watch": ["letters/*"]})
+    catch_up = {key: original["trigger"][key] for key in original["trigger"].keys() & {"catch_up"}}
+    assert new_routine["trigger"] in ({"every": "2h", **catch_up}, {"watch": ["letters/*"]})
     assert [target["to"] for target in new_routine["deliver"]] == ["log", "file", "mail"]
     for data in (new_routine, original):
         data.pop("trigger")
@@ -363,7 +383,7 @@ def test_schedule_prompt_and_targets_of_a_recipe_are_replaced_and_all_else_stays
     original["run"].pop("prompt")
     assert new_routine == original
     head = RECIPES[recipe].read_text("utf-8").partition("\ndescription = ")[0]
-    assert new.text.startswith(head)
+    assert new.text.startswith(head.replace("`agentctl seen releases", "`agentctl seen x"))
 
 
 def test_a_target_that_the_recipe_has_stays_as_it_is(installation):

@@ -12,6 +12,7 @@ import pytest
 from daemon.app.commands.init import init
 from daemon.app.commands.validate import TOOLS, Checkup, check_all, examine
 from daemon.app.installation import Installation
+from daemon.app.main import main
 from daemon.app.wiring import open_app
 from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError
@@ -514,6 +515,19 @@ def test_validate_reports_unknown_tools(folder: Path) -> None:
         tools={"sysinf", "git", "file_list", "file_read"},
     )
     assert {fault.key for fault in examination.faults} == {"gather[0].tool"}
+
+
+def test_validate_takes_the_name_of_a_routine_for_all_that_is_checked_with_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = ("--config", str(folder / "config.toml"), "--state", str(folder / "state"))
+    assert main(["validate", "heartbeat", *places]) == 0
+    assert "no problems in " in capsys.readouterr().out
+    (folder / "routines" / "heartbeat.toml").write_text("nope = 1\n")
+    assert main(["validate", "heartbeat", *places]) == 1
+    assert "heartbeat.toml:1: nope" in capsys.readouterr().out
+    assert main(["validate", "nosuch", *places]) == 1
+    assert "nosuch/config.toml: no such file" in capsys.readouterr().out
 
 
 def test_validate_without_a_config_names_the_tried_paths(

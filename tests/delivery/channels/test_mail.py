@@ -99,6 +99,21 @@ async def test_the_subject_names_the_host_the_routine_and_the_headline(
     assert mail["bcc"] is None and len(mail["subject"]) <= 250
 
 
+@scaled_settings(suppress=[HealthCheck.function_scoped_fixture])
+@given(
+    st.text('aé中=?_ .,:;—🙂("[]') | st.text(),
+    st.sampled_from(["", "w" * 80 + " ", "é" * 80, "word " * 40]),
+)
+def test_a_subject_of_any_length_is_read_as_it_was_written(notice, text, beginning):
+    title = f"{beginning}{text}"
+    address = parse_smtp_url("mailto://example.org?from=agentd@example.org&to=a@example.org")
+    [(_, mail)] = make_mails(address, notice(title), "box")
+    data = mail.as_bytes()
+    [header] = re.findall(rb"^Subject:.*\r\n(?:[ \t].*\r\n)*", data, re.MULTILINE)
+    assert re.match(rb"Subject: \S", header) and max(map(len, header.splitlines())) <= 998
+    assert email.message_from_bytes(data, policy=policy.default)["subject"] == mail["subject"]
+
+
 @pytest.mark.parametrize(
     ("title", "subject"),
     [
