@@ -778,9 +778,12 @@ async def test_validate_checks_the_config_of_the_running_daemon(
 ) -> None:
     # where this daemon says its config is
     (tmp_path / "config.toml").write_text('providr = "offline"')
-    result = await agentctl(harness.path, "validate", "--json")
-    assert result.code == 1
-    assert "providr" in result.out
+    (tmp_path / "routines").mkdir(exist_ok=True)
+    (tmp_path / "routines" / "pages.toml").write_text("")
+    for words in (("--json",), ("pages",)):
+        result = await agentctl(harness.path, "validate", *words)
+        assert result.code == 1
+        assert "providr" in result.out
 
 
 async def test_a_state_folder_named_by_a_variable_comes_before_that_of_the_running_daemon(
