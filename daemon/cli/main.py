@@ -122,17 +122,31 @@ def _report_unreachable(error: Unreachable) -> int:
 
 
 def _report_holder() -> bool:
-    """Say which living process has the state folder, as a daemon does before it listens; return
-    whether there is one.
+    """Say which process has locked the state folder, as a daemon does before it listens; return
+    whether one is known to.
+
+    The kernel is asked: after a crash, the number in the file may be that of any process. Locking
+    the file instead could stop a daemon that starts in that moment.
     """
+    from pathlib import Path
+
     from daemon.definitions.paths import find_state, user_home
 
     state = find_state(os.environ, user_home(), uid=os.getuid())
     try:
-        holder = int((state / "agentd.lock").read_bytes())  # empty once a daemon has ended in order
-        os.kill(holder, 0)
-    except (OSError, ValueError, OverflowError):
+        inode = (state / "agentd.lock").stat().st_ino
+        # lines such as `8: FLOCK  ADVISORY  WRITE 1183 fe:00:2154933 0 EOF`, see proc_locks(5)
+        locks = [line.split() for line in Path("/proc/locks").read_text("ascii").splitlines()]
+    except OSError:
         return False
+    holders = [
+        fields[4]
+        for fields in locks
+        if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode)
+    ]
+    if not holders:
+        return False
+    holder = holders[0]
     sys.stderr.write(
         f"Process {holder} has the state folder {state}: a daemon that is just starting or ending "
         "(try again in a moment), or one that listens elsewhere (--socket)\n"
