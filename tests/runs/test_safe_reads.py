@@ -131,7 +131,7 @@ async def test_headers_of_the_models_choice_are_denied(app, server):
     async with app:
         app.model.enqueue(get(app, "one", headers={"X-Words": "secret"}), "It failed.")
         run = await app.run("news")
-        assert run.status is Status.SUCCEEDED
+        assert run.status is Status.FAILED  # nothing else was read
         (result,) = await results(app, run)
     assert not result["ok"]
     assert server.requests == []
