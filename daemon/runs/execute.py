@@ -262,7 +262,7 @@ def _fail_if_all_denied(reply: Reply, name: str, routine: Routine, steps: Sequen
         f"{tool} ({pluralize(count, 'call')})" for tool, count in denied_tools.items()
     )
     detail = (
-        f"it has read nothing, as its calls were denied: {tools}: {reasons[0]}; `agentctl inspect"
+        f"it could do nothing, as its calls were denied: {tools}: {reasons[0]}; `agentctl inspect"
         f" {name}` and `agentctl policy suggest {name}` show what to do"
     )
     return replace(reply, status=Status.FAILED, silent=False, detail=detail)

@@ -36,7 +36,7 @@ async def test_a_run_of_which_all_calls_were_denied_has_failed(app: TestApp, mor
         run = await app.run("watch")
     assert run.status is Status.FAILED
     assert run.detail is not None
-    assert run.detail.startswith("it has read nothing, as its calls were denied: shell (1 call): ")
+    assert run.detail.startswith("it could do nothing, as its calls were denied: shell (1 call): ")
     assert "`agentctl policy suggest watch`" in run.detail
 
 

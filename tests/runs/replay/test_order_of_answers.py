@@ -57,7 +57,7 @@ async def live_one_run(app: ReplayedApp, lot: random.Random) -> None:
         )
         run = await app.finish(run.id)
     if run.status is not Status.SUCCEEDED:  # by lot, nothing was allowed
-        assert (run.detail or "").startswith("it has read nothing, as its calls were denied")
+        assert (run.detail or "").startswith("it could do nothing, as its calls were denied")
 
 
 @pytest.mark.slow
