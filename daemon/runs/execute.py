@@ -227,8 +227,8 @@ async def _ask_for_items(reply: Reply, key_field: str, step_log: StepLog, agent:
 
 
 def _fail_if_all_denied(reply: Reply, name: str, routine: Routine, steps: Sequence[Step]) -> Reply:
-    """Return the reply, as a failure if calls were denied or not run for another reason, and none
-    succeeded that reads or changes something: such a run knows nothing.
+    """Return the reply, as a failure if calls were denied and none succeeded that reads or changes
+    something: such a run knows nothing.
 
     What a person did not allow is known to that person, and a report says what became of it. With
     `[dedupe]` it counts too, as nothing else would tell it from a run that found nothing new.
@@ -248,11 +248,10 @@ def _fail_if_all_denied(reply: Reply, name: str, routine: Routine, steps: Sequen
         if step.call_id in ok_calls:
             if tool not in _INWARD_TOOLS:
                 return reply
-        elif verdict is None:
-            denied_tools[tool] += 1
-            reasons.append("it could not be run")
-        elif verdict["effect"] == Effect.DENY.value and (
-            routine.dedupe or "asked" not in step.body
+        elif (
+            verdict is not None  # None: the arguments were no good, which the model was told
+            and verdict["effect"] == Effect.DENY.value
+            and (routine.dedupe or "asked" not in step.body)
         ):
             denied_tools[tool] += 1
             reasons.append(verdict.get("reason") or f"denied by {verdict['rule']}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.models import StepKind
+from daemon.models import Status, StepKind
 from daemon.policy.policy_file import TOOLS
 from daemon.testing import TestApp
 from tests.fuzz.hostile import HOSTILE_VALUES, LONG, Raw
@@ -102,7 +102,9 @@ async def test_a_run_survives_any_arguments_of_a_tool(tool: str, tmp_path: Path)
         answers = [{"tool_calls": batch[at : at + 40]} for at in range(0, len(batch), 40)]
         app.model.enqueue(*answers, "Done.")
         run = await app.run("try")
-        assert (run.status.value, run.report) == ("succeeded", "Done."), run.detail
+        assert run.report == "Done.", run.detail
+        if run.status is not Status.SUCCEEDED:
+            assert "it could do nothing, as its calls were denied" in (run.detail or "")
         results = [step for step in await app.steps(run) if step.kind is StepKind.RESULT]
         assert len(results) == len(batch)
         crashes = [text for step in results if CRASH.match(text := step.body["text"])]
