@@ -235,7 +235,7 @@ async def test_a_form_that_no_browser_sends_is_answered_with_what_is_wrong(page,
 
 async def test_a_page_that_may_not_edit_offers_it_nowhere_and_writes_nothing(page, daemon):
     cookie = enter(page).split(";")[0]
-    daemon.write("config.toml", "")
+    daemon.write("config.toml", "# nothing is set\n")
     await daemon.agentctl("reload")
     for path in ("/routines", "/routines/tidy"):
         text = ask(page, "GET", path, Cookie=cookie)[2]
