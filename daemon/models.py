@@ -447,6 +447,11 @@ class Chunk:
 # --- judging and running a call -----------------------------------------------------------------
 
 
+# The rule of a verdict on a call of which the policy cannot tell what it would do, or that no rule
+# could allow.
+BUILT_IN_RULE = "built in"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """What the policy says of one call, and by which rule."""

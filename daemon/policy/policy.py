@@ -19,7 +19,7 @@ from daemon.definitions.reading import Conflict, CrossFieldCheck, load_toml, par
 from daemon.definitions.toml_text import TomlOutOfBounds, parse_toml_text
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
-from daemon.models import Effect, Json, Verdict
+from daemon.models import BUILT_IN_RULE, Effect, Json, Verdict
 from daemon.policy import output_files
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import CallRejected
@@ -77,7 +77,7 @@ _SUMMARY_TEXTS = {
 }
 _NO_SECTION = RoutineTable()
 _RUN_END_VERDICT = Verdict(
-    effect=Effect.ALLOW, rule="built in", reason="it only says how the run ends"
+    effect=Effect.ALLOW, rule=BUILT_IN_RULE, reason="it only says how the run ends"
 )
 
 
@@ -259,7 +259,7 @@ class Policy:
         except CallRejected as error:
             return Verdict(
                 effect=Effect.DENY,
-                rule="built in",
+                rule=BUILT_IN_RULE,
                 reason=error.problem,
                 alternative=error.alternative,
             ), ()

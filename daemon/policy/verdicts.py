@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from daemon.models import Effect, Verdict
+from daemon.models import BUILT_IN_RULE, Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import CallRejected
 from daemon.policy.policy_file import (
@@ -71,7 +71,7 @@ def judge_part(
     if part.refusal is not None:
         return Verdict(
             effect=Effect.DENY,
-            rule="built in",
+            rule=BUILT_IN_RULE,
             reason=part.refusal.problem,
             alternative=part.refusal.alternative,
         )

@@ -309,6 +309,11 @@ class RunContext:
         """Whether a model that reported no items is told so: every live one is."""
         return True
 
+    @property
+    def judges_denials(self) -> bool:
+        """Whether a run has failed of which all calls were denied: every live one has."""
+        return True
+
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the command of a gate: the shell, whose result is the exit code."""
         registry = FunctionRegistry()

@@ -14,7 +14,17 @@ from daemon.agent.conversations.conversations import ASK
 from daemon.agent.texts import say
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
-from daemon.models import NO_MODEL, Effect, Reply, Run, Status, StepKind, Taint, max_taint
+from daemon.models import (
+    BUILT_IN_RULE,
+    NO_MODEL,
+    Effect,
+    Reply,
+    Run,
+    Status,
+    StepKind,
+    Taint,
+    max_taint,
+)
 from daemon.plurals import pluralize
 from daemon.providers.facts import new_boundary
 from daemon.runs.check import CheckRunner
@@ -190,7 +200,7 @@ async def _work(
         reply = replace(reply, status=Status.FAILED, silent=False, detail=detail)
     # whoever asks in a chat reads in the answer what was denied; and with facts there was something
     # to report whatever was denied
-    if run.trigger != ASK and not any(fact.ok for fact in all_facts):
+    if context.judges_denials and run.trigger != ASK and not any(fact.ok for fact in all_facts):
         reply = _fail_if_all_denied(reply, run.base_routine, routine, step_log.steps)
     seen_items = None
     if routine.dedupe:
@@ -249,8 +259,9 @@ def _fail_if_all_denied(reply: Reply, name: str, routine: Routine, steps: Sequen
             if tool not in _INWARD_TOOLS:
                 return reply
         elif (
-            verdict is not None  # None: the arguments were no good, which the model was told
+            verdict is not None
             and verdict["effect"] == Effect.DENY.value
+            and verdict["rule"] != BUILT_IN_RULE  # the call was no good, and the model was told how
             and (routine.dedupe or "asked" not in step.body)
         ):
             denied_tools[tool] += 1

@@ -92,6 +92,10 @@ class ExecutionContext(Protocol):
     def asks_for_items(self) -> bool:
         """Whether a model that reported no items is told so (`[dedupe]`)."""
 
+    @property
+    def judges_denials(self) -> bool:
+        """Whether a run has failed of which all calls were denied."""
+
     def call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return what runs the calls of gather steps."""
 

@@ -13,7 +13,7 @@ from shlex import join
 from daemon.definitions.routines.checks import PATH_PLACEHOLDER
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.words import display
-from daemon.models import Effect, Json, Verdict
+from daemon.models import BUILT_IN_RULE, Effect, Json, Verdict
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS
 
@@ -45,7 +45,7 @@ class ObstructedCall:
         verdict = self.verdict
         reason = f": {verdict.reason}" if verdict.reason else ""
         if self.fails_every_run:
-            rule = {"default": "its default", "built in": "a built-in rule"}.get(
+            rule = {"default": "its default", BUILT_IN_RULE: "a built-in rule"}.get(
                 verdict.rule, verdict.rule
             )
             name = self.routine.name

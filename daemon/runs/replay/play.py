@@ -208,6 +208,13 @@ class ReplayContext:
         """Another model is told; the recorded one if it was, as by older versions it was not."""
         return bool(self._change.models) or self._recording.was_asked_for_items
 
+    @property
+    def judges_denials(self) -> bool:
+        """A changed run is judged; the recorded one if it failed, as by older versions such a run
+        succeeded.
+        """
+        return bool(self._change.kind) or self._cassette.run.status is not Status.SUCCEEDED
+
     def gate_call_runner_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         return self.call_runner_for(run, routine)
 
