@@ -179,6 +179,7 @@ async def test_an_unreadable_tool_call_is_answered_to_the_model(app: ReplayedApp
 async def test_unavailable_vendor_is_replaced_for_the_remaining_run(
     app: ReplayedApp,
 ) -> None:
+    app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "self_info"\neffect = "allow"\n')
     call_reply = {"tool_calls": [{"name": "self_info", "arguments": {}}]}
     async with FakeVendor([call_reply, "From the second."]) as other_vendor:
         turns = [{"error": 500, "repeat": 3}, "From the first."]
