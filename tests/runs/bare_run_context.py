@@ -15,7 +15,9 @@ class BareRunContext:
     full_disk_retry = 0.001
     announce_end = RunContext.announce_end
     announce_wait = RunContext.announce_wait
+    asks_for_items = RunContext.asks_for_items
     cancel_subagents = RunContext.cancel_subagents
+    judges_denials = RunContext.judges_denials
     ping_started = RunContext.ping_started
     runs = RunContext.runs
 
