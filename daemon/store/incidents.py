@@ -486,9 +486,7 @@ def decide_deliveries(
             else (delivery[0], delivery[1], DeliveryStatus.SUPPRESSED, reason)
             for delivery in decided_deliveries
         ]
-    alerted_targets = [
-        target for target, options in deliveries if not _is_record(target, options, settings)
-    ]
+    alerted_targets = _own_targets(deliveries, settings)
     if not alerted_targets:
         alerted_targets = [name for name in settings.to if name not in dict(deliveries)]
         options = dict(deliveries[0][1]) if deliveries else {}
@@ -535,13 +533,15 @@ def _note_withheld(
     )
     if not is_alert:
         return
-    own_targets = [
-        target for target, options in deliveries if not _is_record(target, options, settings)
-    ]
-    targets = own_targets or settings.to
+    targets = _own_targets(deliveries, settings) or settings.to
     _add_alerted_targets(connection, incident, targets, run.ended)
     title, text = f"{run.routine}: an answer was withheld", f"{detail}\n\n{_WITHHELD_ADVICE}"
     enqueue_notice(connection, targets, OPENED, title, text, run.ended, run_id=run.id, zone=zone)
+
+
+def _own_targets(deliveries: Sequence[tuple[str, Json]], settings: IncidentSettings) -> list[str]:
+    """Return the targets of a routine's deliveries that call somebody."""
+    return [target for target, options in deliveries if not _is_record(target, options, settings)]
 
 
 def _is_record(target: str, options: Json, settings: IncidentSettings) -> bool:

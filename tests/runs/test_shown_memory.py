@@ -98,8 +98,8 @@ async def test_a_routine_is_told_of_agentd_only_if_its_goal_asks(app, goal, show
         await app.daemon.store.memory.seed({"agentd:config": "The config is here.toml."})
         run = await run_with_report(app, "asker")
         assert ("here.toml" in (await prompt_of(app, run))["system"]) is shown
-        found = tool_call("memory_recall", query="which config")
-        run = await run_with_report(app, "asker", found)
+        recall = tool_call("memory_recall", query="which config")
+        run = await run_with_report(app, "asker", recall)
         results = [
             step.body["text"] for step in await app.steps(run) if step.kind is StepKind.RESULT
         ]

@@ -320,8 +320,8 @@ def _choose_facts(options: NewRoutineOptions, trigger: Trigger) -> list[str]:
         return [*facts, *(["files"] if "watch" in trigger else [])]
     for name in options.facts:
         if name not in FACT_TEMPLATES and not is_url(name):
-            known = did_you_mean(name, FACT_TEMPLATES)
-            raise Refused(f"--look knows no {name!r}; {known}, or the URL of a page")
+            alternative = did_you_mean(name, FACT_TEMPLATES)
+            raise Refused(f"--look knows no {name!r}; {alternative}, or the URL of a page")
     return list(dict.fromkeys(options.facts))
 
 

@@ -347,13 +347,11 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
     """Return a note for each API key that is not set here; a credential of the systemd unit may
     still set it.
     """
-    notes = []
-    for name in sorted(names):
-        try:
-            config.secret(name, env)
-        except ConfigError as error:
-            notes += [str(fault) for fault in error.faults]
-    return notes
+    return [
+        str(fault)
+        for name in sorted(names)
+        for fault in _faults_of(partial(config.secret, name, env))
+    ]
 
 
 def _missing_programs(config: Config, env: Mapping[str, str]) -> list[str]:

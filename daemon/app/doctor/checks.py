@@ -295,8 +295,8 @@ def check_keys(survey: Survey) -> Iterator[Check]:
 
 def check_workspace(survey: Survey) -> Iterator[Check]:
     for problem in survey.workspace_problems:
-        found = "cannot be used; a daemon does not start"
-        yield Check(name="workspace", state="fail", found=found, fix=problem)
+        text = "cannot be used; a daemon does not start"
+        yield Check(name="workspace", state="fail", found=text, fix=problem)
 
 
 def check_state(survey: Survey) -> Iterator[Check]:

@@ -61,21 +61,21 @@ def choose_provider(
             f"{', '.join(VENDORS)}, or a name of your own with --base-url; or --yes for the first "
             "that is found"
         )
-    found = [(vendor.name, f"${vendor.key_variable} is set") for vendor in find_keys(env)]
+    candidates = [(vendor.name, f"${vendor.key_variable} is set") for vendor in find_keys(env)]
     servers = asyncio.run(find_servers())
     for server, count in servers:
         models = "1 model" if count == 1 else f"{count} models"
         note = models if count or server.name != "ollama" else "no model yet: ollama pull qwen3:8b"
-        found.append((server.name, f"answers at {server.base_url}, {note}"))
+        candidates.append((server.name, f"answers at {server.base_url}, {note}"))
     if questions.assume_yes:
         empty_servers = {server.name for server, count in servers if not count}
-        usable_names = [name for name, _ in found if name not in empty_servers]
+        usable_names = [name for name, _ in candidates if name not in empty_servers]
         if not usable_names:
             raise MissingAnswerError(
                 "--provider is missing, and neither a key nor a server is here"
             )
         return ProviderChoice(vendor=VENDORS[usable_names[0]])
-    return _choose_at_menu(options, questions, config, found)
+    return _choose_at_menu(options, questions, config, candidates)
 
 
 def _choose_by_flag(options: argparse.Namespace, config: Config) -> ProviderChoice:
@@ -99,7 +99,7 @@ def _choose_at_menu(
     options: argparse.Namespace,
     questions: Questions,
     config: Config,
-    found: list[tuple[str, str]],
+    candidates: list[tuple[str, str]],
 ) -> ProviderChoice:
     """Ask which provider it is: one of the list, another name of a vendor, or a server's URL."""
     # with --base-url or --replace a table of config.toml does not stay as it is
@@ -107,7 +107,7 @@ def _choose_at_menu(
     configured = _find_configured(config) if is_kept else {}
     own_server = _free_name(_OWN_SERVER, config.providers)
     choices = [(name, _describe_configured(table)) for name, table in configured.items()]
-    choices += [(name, note) for name, note in found if name not in configured]
+    choices += [(name, note) for name, note in candidates if name not in configured]
     has_found = bool(choices)
     names = {name for name, _ in choices}
     choices += [

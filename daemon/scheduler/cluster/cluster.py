@@ -220,7 +220,9 @@ class Cluster:
                 )
             except DaemonError:
                 pass  # the database does not answer: once the listener has connected, it searches
-            except Exception:
+            except (
+                Exception
+            ):  # a background task: runs that only this process can execute would wait
                 log.exception("cluster.search_failed")
                 self._search_again = True
                 await asyncio.sleep(_RETRY_SECONDS)
