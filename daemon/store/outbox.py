@@ -225,7 +225,8 @@ class OutboxRepository(Repository):
         """Write how an attempt ended; return False if it failed and nobody waits for another one
         any more. Raises NotFound.
         """
-        wait = (None, None) if next_at is None else (to_microseconds(next_at), self._now())
+        # of a failure, the moment is that of the last attempt, also where it is given up
+        wait = (next_at and to_microseconds(next_at), None if error is None else self._now())
         values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
         def work(connection: Connection) -> bool:
