@@ -258,7 +258,7 @@ def _parse_events(output: str) -> list[Json]:
     else:
         return [event]
     try:
-        events = [json.loads(line) for line in output.splitlines() if line.strip()]
+        events = [json.loads(line) for line in output.split("\n") if line.strip()]
     except (ValueError, RecursionError):
         return []
     return events if all(isinstance(event, dict) for event in events) else []

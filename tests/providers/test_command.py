@@ -118,8 +118,10 @@ async def test_the_events_of_codex_are_read() -> None:
             },
         },
     ]
-    answer = await put_out("\n".join(map(json.dumps, events))).chat([user("hi")])
-    assert answer.content == "Fine."
+    events[4]["item"]["text"] = "Fine.\u2028Really."
+    output = "\n".join(json.dumps(event, ensure_ascii=False) for event in events)
+    answer = await put_out(output).chat([user("hi")])
+    assert answer.content == "Fine.\u2028Really."
     assert answer.usage == Usage(input=13634, cache_read=100, cache_write=7, output=44, reasoning=4)
     events[-1] = {"type": "turn.failed", "error": {"message": "usage limit reached"}}
     with pytest.raises(Unavailable, match="usage limit reached"):

@@ -308,7 +308,10 @@ def _lines_newest_first(file: Path, newest: Sequence[str] | None = None) -> Iter
 
 
 def _read(path: Path) -> list[str]:
-    return path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+    """Return the lines of a file; only a line feed ends one, as for `Tail`: a text in a record may
+    hold U+2028 and others that end a line for `splitlines`.
+    """
+    return path.read_text("utf-8", errors="replace").split("\n") if path.exists() else []
 
 
 async def follow(
