@@ -163,6 +163,9 @@ class Client:
         )
         try:
             connection.sendall(head.encode() + data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # a body that is too long is answered before its end; without an answer, reading
+            # finds the connection closed
         except OSError as error:
             connection.close()
             raise ConnectionLost(self.socket_path) from error

@@ -50,6 +50,17 @@ def test_the_hint_for_more_runs_names_a_number_that_is_taken() -> None:
     assert hint_for_more(1000) == "name a routine, or a --status"
 
 
+async def test_what_cannot_be_imported_is_told_in_one_line(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
+    long_line = tmp_path / "long.jsonl"
+    long_line.write_text("x" * 3_000_000)
+    result = await agentctl(harness.path, "memory", "import", str(long_line))
+    assert (result.code, result.err) == (2, "agentctl: the body is over 1000000 bytes\n")
+    result = await agentctl(harness.path, "memory", "import", "")
+    assert (result.code, result.err) == (1, "agentctl: '': No such file or directory\n")
+
+
 async def test_an_unknown_run_is_named_as_typed(harness: ApiHarness) -> None:
     result = await agentctl(harness.path, "cancel", "nightly")
     assert (

@@ -91,6 +91,17 @@ def test_a_problem_has_the_fields_of_the_answer(tmp_path: Path) -> None:
         Client(path).request("GET", "/")
 
 
+def test_an_answer_before_the_end_of_the_request_is_read(tmp_path: Path) -> None:
+    head = b"HTTP/1.1 413 Too Large\r\nContent-Type: application/problem+json\r\n"
+    body = b'{"detail": "is too long"}'
+    answer = head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    with answering(tmp_path, answer) as path, pytest.raises(ApiError, match="is too long"):
+        Client(path).request("POST", "/", {"text": "x" * 3_000_000})
+    (tmp_path / "raw.sock").unlink()
+    with answering(tmp_path, b"") as path, pytest.raises(ConnectionLost):
+        Client(path).request("POST", "/", {"text": "x" * 3_000_000})
+
+
 def test_an_event_stream_is_parsed_at_any_byte_boundary(tmp_path: Path) -> None:
     frame = b'id: 1\nevent: x\ndata: {"n": 1}\n\n'
     chunk = b"%x\r\n%s\r\n" % (len(frame), frame)
