@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
@@ -771,7 +772,7 @@ def init(options: CommandLine) -> int:
     lines = [f"wrote {path}: {describe(path)}" for path in paths] or [
         f"everything is in {folder} already; nothing was changed"
     ]
-    _print("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
+    _print("\n".join([*lines, f"start with: agentd --config {quote(str(folder / 'config.toml'))}"]))
     return 0
 
 
@@ -902,6 +903,16 @@ def service(options: CommandLine) -> int:
             raise Refused("nothing was changed; --yes does it without a question")
         _print("\n".join(uninstall(system=system)))
         return 0
+    if options.state is not None:
+        place, hint = "/var/lib/agentd", ""
+        if not system:
+            place = "~/.local/state/agentd"
+            hint = (
+                "; for another folder install it without --state, then `systemctl --user edit "
+                "agentd`, and write [Service], Environment=AGENTD_STATE=DIR and BindPaths=DIR, a "
+                "line each"
+            )
+        raise Refused(f"the unit keeps its state in {place}{hint}")
     config = (
         Path("/etc/agentd/config.toml")
         if system and options.config is None
@@ -962,7 +973,8 @@ def backup(options: CommandLine) -> int:
         progress=make_progress_bar("copying"),
     )
     _print(
-        f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
+        f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore "
+        f"{quote(str(options.file))}` puts it back"
     )
     return 0
 
@@ -1008,7 +1020,7 @@ def export(options: CommandLine) -> int:
     )
     _print(
         f"wrote {options.file}: {runs} runs; on the other machine: agentctl import "
-        f"{options.file.name}"
+        f"{quote(options.file.name)}"
     )
     return 0
 

@@ -1,8 +1,9 @@
 """Sub-agents: runs that another run starts and waits for.
 
 The child has a row, steps and a lease of its own. Its definition is the parent's routine, narrowed:
-never more tools, tokens or time than the parent has left, nothing gathered, nothing delivered. Its
-event names the parent and the call, so a call that is repeated after a crash finds the same child.
+never more tools, tokens or time than the parent has left, nothing gathered, checked, pinged or
+delivered. Its event names the parent and the call, so a call that is repeated after a crash finds
+the same child.
 Only the parent resumes it; when the parent ends, what is left of the child is cancelled.
 """
 
@@ -144,6 +145,8 @@ def _narrow(routine: Routine, task: str, tools: list[str] | None, tokens: int | 
             "run": spec,
             "gather": (),
             "gate": Gate(),
+            "check": None,
+            "ping": None,
             "deliver": (),
             "dedupe": None,
             "first_run": False,

@@ -380,6 +380,8 @@ class LocalRunQueue:
             self._enqueue(run)
 
     def _delay(self, run: Run, until: datetime) -> None:
+        if self._delayed_until.get(run.id) == until:
+            return
         heapq.heappush(self._delayed, (until, run.id, run))
         self._delayed_until[run.id] = until
         self._set_timer()

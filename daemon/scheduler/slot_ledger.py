@@ -299,6 +299,8 @@ class SlotLedger:
         if self._clock.now() < self._latest_time:  # put back, and nobody has corrected that yet
             await self.correct_for_clock_change()
         now = self._latest_time = self._clock.now()
+        # one that was removed or renamed while it was queued would keep all others from starting
+        names = [name for name in names if name in self.states]
         await self._end_pauses(names, now)
         await self._read_active_runs(names)
         batch = BatchDecision(skipped=[], claims=[], floors={})

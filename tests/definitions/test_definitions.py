@@ -264,6 +264,11 @@ def test_invalid_toml_is_reported_with_its_line_and_a_hint(
     assert hint in fault.hint
 
 
+def test_a_line_separator_in_a_text_does_not_shift_the_line_of_a_fault(read: Any) -> None:
+    (fault,) = faults_of(read, 'name = "one\u2028two"\nlanguage = "en"\nwait = oops\n')
+    assert (fault.line, fault.found) == (3, "wait = oops")
+
+
 @pytest.mark.parametrize(
     ("text", "problem", "hint"),
     [

@@ -24,7 +24,15 @@ from daemon.store.journal import Claim, Journal, SlotRange
 from daemon.store.runs import RunRepository
 from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
-from tests.engine_harness import HALF_HOURLY, NINE, EngineHarness, at, folder_contents, routine
+from tests.engine_harness import (
+    HALF_HOURLY,
+    NINE,
+    EngineHarness,
+    at,
+    fire,
+    folder_contents,
+    routine,
+)
 
 # --- outages
 
@@ -809,3 +817,21 @@ async def test_a_renamed_routine_is_gone_until_the_reload_and_others_are_still_s
     assert [*harness.engine.routines] == ["other"]
     await harness.reach("01 09:00")
     assert harness.starts == ["other 01 09:00"]
+
+
+async def test_a_routine_removed_while_it_is_due_keeps_no_other_from_starting(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("gone"), routine("other"))
+    async with harness.engine._ledger.lock():
+        harness.time.move_to(at("01 09:00"))
+        reload = asyncio.create_task(harness.engine.reload(folder_contents(routine("other"))))
+        await asyncio.sleep(0)  # it waits for the lock
+        for name in ("gone", "other"):
+            fire(harness.engine, name)
+    await reload
+    await harness.quiet()
+    assert sorted(harness.starts) == ["gone 01 09:00", "other 01 09:00"]
+    await harness.finish(*harness.submitted_runs)
+    await harness.reach("02 09:00")
+    assert harness.starts[2:] == ["other 02 09:00"]

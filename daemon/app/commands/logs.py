@@ -308,10 +308,9 @@ def _lines_newest_first(file: Path, newest: Sequence[str] | None = None) -> Iter
 
 
 def _read(path: Path) -> list[str]:
-    """Return the lines of a file; only a line feed ends one, as for `Tail`: a text in a record may
-    hold U+2028 and others that end a line for `splitlines`.
-    """
-    return path.read_text("utf-8", errors="replace").split("\n") if path.exists() else []
+    # not splitlines: what a record holds may have other characters that end a line
+    text = path.read_text("utf-8", errors="replace") if path.exists() else ""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 async def follow(
