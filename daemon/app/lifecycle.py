@@ -88,7 +88,8 @@ async def serve(
     server = ApiServer(api, listener)
 
     def request_stop() -> None:
-        limit_end(config.daemon.grace.total_seconds() + STOP_SECONDS)
+        # of the config in force: a reload may have changed it
+        limit_end(app.settings.config.daemon.grace.total_seconds() + STOP_SECONDS)
         if stop.is_set():  # Ctrl-C once more: do not wait for the runs
             app.tasks.create_task(queue.stop(0), name="stop without grace")
         stop.set()

@@ -904,15 +904,14 @@ def service(options: CommandLine) -> int:
         _print("\n".join(uninstall(system=system)))
         return 0
     if options.state is not None:
-        place = "/var/lib/agentd" if system else "~/.local/state/agentd"
-        hint = (
-            ""
-            if system
-            else (
-                "; for another folder install it without --state, then `systemctl --user edit agentd`, "
-                "and write [Service], Environment=AGENTD_STATE=DIR and BindPaths=DIR, a line each"
+        place, hint = "/var/lib/agentd", ""
+        if not system:
+            place = "~/.local/state/agentd"
+            hint = (
+                "; for another folder install it without --state, then `systemctl --user edit "
+                "agentd`, and write [Service], Environment=AGENTD_STATE=DIR and BindPaths=DIR, a "
+                "line each"
             )
-        )
         raise Refused(f"the unit keeps its state in {place}{hint}")
     config = (
         Path("/etc/agentd/config.toml")

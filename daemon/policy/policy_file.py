@@ -461,6 +461,9 @@ class Rule:
             return False
         if self.safe and not other_rule.safe:
             return False
+        # unless the request is denied, the networks of all rules that cover it count
+        if self.effect is not Effect.DENY and not {*other_rule.networks} <= {*self.networks}:
+            return False
         if self.urls and not (other_rule.urls and other_rule.urls <= self.urls):
             return False
         return not self.hosts or (

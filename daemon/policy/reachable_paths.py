@@ -25,6 +25,10 @@ from daemon.policy.tables import word_list
 MAX_SHOWN = 500  # characters of a path in an error
 MAX_FOLDERS = 64  # how deep a file may be written: what removes a tree often recurses
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
+# Folders that are looked into for all * and ? of a line: `*/../*/../*` names the same ones again
+# and again.
+MAX_SEARCHED = 5_000
+MAX_EXPANDED_WORDS = 1_000  # of a line, once * and ? are replaced by names
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,33 @@ class CallPath:
     def path_in_root(self) -> str:
         """The path relative to its root; `.` is the root itself."""
         return self.real[len(self.root.rstrip("/")) + 1 :] or "."
+
+
+@dataclass(slots=True)
+class WildcardSearch:
+    """Counts what the * and ? of one line cost."""
+
+    folders: int = 0
+    words: int = 0
+
+    def count_words(self, number: int) -> None:
+        """Count that many more words of the line; raise CallRejected if they are too many."""
+        self.words += number
+        if self.words > MAX_EXPANDED_WORDS:
+            raise CallRejected(
+                "* and ? stand for too many names in this line", "narrow them, or use find"
+            )
+
+    def count_folder(self, text: str) -> None:
+        """Count one more folder that is looked into for the word `text`; raise CallRejected if they
+        are too many.
+        """
+        self.folders += 1
+        if self.folders > MAX_SEARCHED:
+            raise CallRejected(
+                f"more than {MAX_SEARCHED} folders would be searched for {text[:MAX_SHOWN]}",
+                "narrow it, or use find",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +150,21 @@ class ReachablePaths:
             f", or {path}" for path in self.readable[:8]
         )
 
-    def expand(self, word: Word) -> tuple[Word, ...]:
+    def expand(self, word: Word, search: WildcardSearch | None = None) -> tuple[Word, ...]:
         """Return the file names that a word with * or ? stands for; if there are none it stands for
-        itself, as in bash.
+        itself, as in bash. `search` is that of the line.
 
         Names in the workspace begin with ./ so that none can be taken for an option.
         """
         if not self.on_disk:
             return (word,)
-        folders = ["/" if word.pattern.startswith("/") else "."]
-        *parts, last_part = word.pattern.strip("/").split("/")
-        for part in parts:
-            folders = [name for folder in folders for name in self._find_matches(folder, part)]
-        names = [name for folder in folders for name in self._find_matches(folder, last_part)]
+        search = search or WildcardSearch()
+        names = ["/" if word.pattern.startswith("/") else "."]
+        for part in word.pattern.strip("/").split("/"):
+            folders, names = names, []
+            for folder in folders:
+                search.count_folder(word.text)
+                names += self._find_matches(folder, part)
         if word.pattern.endswith("/"):
             names = [f"{name}/" for name in names if os.path.isdir(self._absolute(name))]  # noqa: PTH112  # no error where it may not be seen
         if len(names) > MAX_NAMES:

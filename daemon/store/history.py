@@ -3,6 +3,7 @@
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from daemon.store.connection import Connection
 from daemon.store.database import Repository
 from daemon.store.records import DayOutcomes
 from daemon.store.rows import LAST_BEFORE, to_microseconds
+from daemon.store.slots import count_slots_within
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -34,12 +36,14 @@ SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 
 FROM recent GROUP BY routine ORDER BY routine
 """
 _MISSED = """
-SELECT routine, sum(count) FROM slot
-WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL GROUP BY routine
+SELECT routine, first, last, count FROM slot
+WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL
 """
-_UNDELIVERED = (
-    "SELECT count(*) FROM outbox WHERE created >= ? AND created < ? AND status = 'failed'"
-)
+# Given up in this time: a report may be tried for a day before.
+_UNDELIVERED = """
+SELECT count(*) FROM outbox
+WHERE coalesce(waits_since, created) >= ? AND coalesce(waits_since, created) < ? AND status = 'failed'
+"""  # noqa: E501
 _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
 _GREATEST_ID = 2**63 - 1
@@ -151,7 +155,9 @@ class HistoryRepository(Repository):
         begin, end = to_microseconds(since), to_microseconds(until)
 
         def work(connection: Connection) -> DigestTotals:
-            missed_counts = dict(connection.execute(_MISSED, (begin, end)).fetchall())
+            missed_counts: Counter[str] = Counter()
+            for name, first, last, count in connection.execute(_MISSED, (begin, end)).fetchall():
+                missed_counts[name] += count_slots_within(first, last, count, begin, end)
             digests = {}
             rows = connection.execute(_RUNS, (begin, begin, end))
             for name, runs, quiet, failures, open_runs in rows:
@@ -163,7 +169,7 @@ class HistoryRepository(Repository):
                     open=open_runs,
                     missed=missed_counts.pop(name, 0),
                 )
-            for name, count in missed_counts.items():  # routines without a run
+            for name, count in (+missed_counts).items():  # routines without a run
                 digests[name] = RoutineDigest(routine=name, missed=count)
             (undelivered_count,) = connection.execute(_UNDELIVERED, (begin, end)).fetchone()
             (cost,) = connection.execute(_COST, (begin, end)).fetchone()

@@ -215,11 +215,11 @@ def examine(
     checkup.faults += [fault for error in contents.faults.values() for fault in error.faults]
     count, names = pluralize(len(contents.routines), "routine"), ", ".join(contents.routines)
     checkup.checked_files.append(f"{count} ({names})" if names else count)
-    providers_used = {config.provider}
+    providers_used = config.providers_in_use
     for routine in contents.routines.values():
         providers_used |= routine.named_providers
     for name, faults in provider_faults.items():
-        if name in providers_used | {config.ask.provider, *config.ask.fallback}:
+        if name in providers_used:
             checkup.faults += faults
         else:  # nobody uses it, so nothing fails
             checkup.notes += map(str, faults)

@@ -283,7 +283,7 @@ class ProviderConfig(Table):
     """Kind command: variables of agentd's own environment that it gets too, such as a key."""
     price: PriceConfig | None = None
     """What the model costs, where that is not known or you pay another price; 0 for one of your
-    own.
+    own. Another model that a routine names costs so only if its own price is not known.
     """
     replies: Items[str | JsonTable] = ()
     """Kind scripted: what it answers, in order: texts, or like

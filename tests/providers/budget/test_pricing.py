@@ -96,6 +96,17 @@ def test_a_configured_price_overrides_the_known_price(tmp_path: Path) -> None:
     assert rates.cost(usage) == (300 * 2 + 600 * 0.5 + 100 * 2 + 50 * 10) * 1000
 
 
+async def test_a_configured_price_is_not_that_of_another_model(tmp_path: Path) -> None:
+    more = "[providers.x.price]\ninput = 2\noutput = 10"
+    price = prices("claude", None, "claude-haiku-5-5", tmp_path, more)
+    dear_model = prices("claude", None, "claude-opus-5-5", tmp_path).get("x")
+    assert dear_model is not None
+    assert price.get("x", "claude-opus-5-5") == await price.load("x", "claude-opus-5-5")
+    assert price.get("x", "claude-opus-5-5") == dear_model != price.get("x")
+    # nothing else is known of it
+    assert price.get("x", "a-model-of-tomorrow") == price.get("x", "claude-haiku-5-5")
+
+
 @pytest.mark.parametrize(
     ("kind", "url", "model"),
     [
