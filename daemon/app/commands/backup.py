@@ -17,10 +17,11 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import IDENTITY_FILES
+from daemon.definitions.routines.folder import is_routine_file
 from daemon.definitions.words import display, shorten
 from daemon.errors import Refused
 from daemon.store.connection import APPLICATION
@@ -163,21 +164,33 @@ def _files(state: Path, config: Config | None) -> Iterator[tuple[str, str, bytes
         return
     yield "config", "config.toml", config.file.read_bytes()
     if config.policy_path.is_file():
-        yield "config", "policy.toml", config.policy_path.read_bytes()
+        policy_name = _name_below(config.policy, "policy.toml")
+        yield "config", policy_name, config.policy_path.read_bytes()
     for path in sorted(config.routines_path.glob("*.toml")):
-        yield "config", f"routines/{path.name}", path.read_bytes()
+        if is_routine_file(path.name):
+            folder_name = _name_below(config.routines, "routines")
+            yield "config", f"{folder_name}/{path.name}", path.read_bytes()
     for name in IDENTITY_FILES:
         if (config.folder / name).is_file():
             yield "config", name, (config.folder / name).read_bytes()
     for name, folder in (
         ("skills", config.folder / "skills"),
         ("tools", config.folder / "tools"),
-        ("scripts", config.scripts_path),
+        (_name_below(config.scripts, "scripts"), config.scripts_path),
     ):
         for path in sorted(folder.rglob("*")):
             inner = path.relative_to(folder)
             if path.is_file() and not any(part.startswith((".", "__")) for part in inner.parts):
                 yield "config", f"{name}/{inner.as_posix()}", path.read_bytes()
+
+
+def _name_below(setting: str, default: str) -> str:
+    """Return where a file or folder that config.toml names lies below its folder; `default` for one
+    that lies elsewhere.
+    """
+    path = PurePosixPath(setting)
+    is_elsewhere = path.is_absolute() or ".." in path.parts or setting.startswith("~")
+    return default if is_elsewhere else path.as_posix()
 
 
 def restore(

@@ -81,6 +81,40 @@ async def test_a_backup_is_one_private_database_with_all_definitions(home, confi
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
 
 
+async def test_files_that_an_editor_leaves_are_in_no_backup_and_no_export(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    # a lock of Emacs is a link to nothing
+    (config.routines_path / ".#morning.toml").symlink_to("ada@box.77:1")
+    backup(home.state, tmp_path / "a.backup", config, progress=QUIET)
+    with closing(sqlite3.connect(tmp_path / "a.backup")) as copy:
+        paths = copy.execute("SELECT path FROM backup_file WHERE path LIKE 'routines/%'").fetchall()
+    assert paths == [("routines/morning.toml",)]
+    assert export(home.state, tmp_path / "a.export", config, [], progress=QUIET) == 1
+
+
+async def test_an_export_names_a_routine_that_is_no_text(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    (config.routines_path / "caf.toml").write_bytes(b'description = "caf\xe9"')
+    with pytest.raises(Refused, match=r"caf\.toml cannot be read: it is not UTF-8 text"):
+        export(home.state, tmp_path / "a.export", config, [], progress=QUIET)
+    assert not (tmp_path / "a.export").exists()
+
+
+async def test_definitions_are_restored_where_config_toml_looks_for_them(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    config.routines_path.rename(home.folder / "jobs")
+    (home.folder / "rules").mkdir()
+    config.policy_path.rename(home.folder / "rules/policy.toml")
+    text = config.file.read_text()
+    config.file.write_text(f'routines = "jobs"\npolicy = "./rules/policy.toml"\n{text}')
+    new_config = load_config(config.file)
+    backup(home.state, tmp_path / "a.backup", new_config, progress=QUIET)
+    restore(tmp_path / "a.backup", tmp_path / "state", definitions=tmp_path / "new")
+    restored_config = load_config(tmp_path / "new/config.toml")
+    assert restored_config.policy_path.is_file()
+    assert [path.name for path in restored_config.routines_path.iterdir()] == ["morning.toml"]
+
+
 async def test_restored_routines_are_paused(home, config, tmp_path):
     await fill_state(home.state, "morning", "evening")
     backup(home.state, tmp_path / "b", config, progress=QUIET)
