@@ -50,12 +50,13 @@ def main(call: Call) -> int:
     except BrokenPipeError:
         raise
     except (OSError, UnicodeDecodeError) as error:
-        if not options.get("file"):  # to export to or import from
+        if options.get("file") is None:  # to export to or import from
             raise
         reason = "not UTF-8 text"
         if isinstance(error, OSError):
             reason = error.strerror or str(error) or type(error).__name__
-    call.err.write_line(f"agentctl: {options['file']}: {reason}")
+    name = options["file"] or "''"
+    call.err.write_line(f"agentctl: {name}: {reason}")
     return NOT_SUCCEEDED
 
 

@@ -112,7 +112,7 @@ def _write_calendar(call: Call, starts: list[Any]) -> None:
 def explain_slot(call: Call) -> int:
     """Explain in one sentence what became of a slot, and by which rule."""
     path = f"/v1/routines/{quote(call.routine)}/why"
-    if call.at:
+    if call.at is not None:
         at = _parse_time(call, "--at", call.at)
         if at is None:
             return USAGE
@@ -170,7 +170,7 @@ def pause(call: Call) -> int:
         return USAGE
     body: dict[str, Any] | None = None  # without an end: until the routine is resumed
     end: datetime | None = None
-    if call.until:
+    if call.until is not None:
         until = _parse_time(call, "--until", call.until, future=True)
         if until is None:
             return USAGE

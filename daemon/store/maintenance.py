@@ -150,8 +150,14 @@ class JournalMaintenance:
             log.info("retention.applied", runs=deleted_runs, freed=freed_bytes)
 
     async def _remove_reports(self, before: datetime) -> None:
-        while reports := await self._database.read(partial(find_old_reports, before=before)):
-            await asyncio.to_thread(_unlink, self._workspace, [path for _, path in reports])
+        while True:
+            reports, rewritten_paths = await self._database.read(
+                partial(find_old_reports, before=before)
+            )
+            if not reports:
+                return
+            paths = [path for _, path in reports if path not in rewritten_paths]
+            await asyncio.to_thread(_unlink, self._workspace, paths)
             await self._database.write(
                 partial(mark_files_removed, deliveries=[id_ for id_, _ in reports])
             )

@@ -592,6 +592,23 @@ def _unrecorded_ranges(
             edge = max(edge, from_microseconds(last))
 
 
+def count_slots_within(first: int, last: int, count: int, begin: int, end: int) -> int:
+    """Return how many of the `count` slots of a row lie between `begin` and before `end`, all in
+    microseconds.
+
+    A row may cover weeks, and says nothing of the slots between the first and the last: the time
+    between each two of them is taken to be the same.
+    """
+    if first == last:
+        return count if begin <= first < end else 0
+    counts_before = (
+        max(0, min(count, -((first - moment) * (count - 1) // (last - first))))
+        for moment in (begin, end)
+    )
+    before_begin, before_end = counts_before
+    return before_end - before_begin
+
+
 def _slots_in(connection: Connection, clauses: str, values: Row) -> list[SlotRow]:
     """Return the rows that `SELECT … FROM slot` with these clauses finds."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM slot {clauses}", values)

@@ -640,6 +640,14 @@ async def test_without_a_daemon_agentctl_names_tried_sockets_and_the_start_comma
     ]
 
 
+async def test_a_unit_is_started_without_further_options(tmp_path: Path) -> None:
+    unit = tmp_path / ".config/systemd/user/agentd.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    result = await agentctl(tmp_path / "none.sock", "list", env={"HOME": str(tmp_path)})
+    assert result.err.splitlines()[-1] == "Start it with: systemctl --user start agentd"
+
+
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs /proc/locks of Linux")
 @pytest.mark.parametrize("is_held", [True, False])
 def test_a_daemon_that_does_not_listen_yet_is_told_from_none(

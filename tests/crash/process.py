@@ -230,6 +230,7 @@ class Process:
             settings=self.settings,
             queue=self.executor,
             clock=self.clock,
+            budget_ledger=self.budget_ledger,
         )
 
     @cached_property
