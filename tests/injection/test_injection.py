@@ -195,8 +195,10 @@ def test_harmless_similar_texts_pass(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "if x < low:  # type: ignore[operator]\n    return False\n"
-        "elif x <= low:  # type: ignore[operator]",
+        (
+            "if x < low:  # type: ignore[operator]\n    return False\n"
+            "elif x <= low:  # type: ignore[operator]"
+        ),
         "found[root] = (set(dirs), set(files))",
         "def load(self) -> Admin:\n    return load().admin\n\nclass Proxy(Lazy):\n    @override",
     ],
