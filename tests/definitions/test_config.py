@@ -171,8 +171,10 @@ def test_every_table_is_read(load: Any) -> None:
         *(
             (
                 f'[listen]\naddress = "{address}"',
-                'listen.address: expected an address and a port, like "127.0.0.1:9464" (found '
-                f'"{address}"){hint}',
+                (
+                    'listen.address: expected an address and a port, like "127.0.0.1:9464" (found '
+                    f'"{address}"){hint}'
+                ),
             )
             for address, hint in (
                 ("127.0.0.1:99999", ""),
