@@ -447,6 +447,8 @@ class RunSupervisor:
             self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
+            if self.shared:  # one that another process took just now was not notified in time
+                self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
             has_succeeded = self.engine.record_success(run)
             if not has_succeeded or self.conversations.inbox.has_messages(run.id):
                 await asyncio.shield(self.follow_up(run))
