@@ -598,8 +598,7 @@ class SlotLedger:
             return False
         if name in self.unrehearsed_routines:
             return False
-        # A routine that never ran has failed at nothing: only a restored backup paused it.
-        return self.states[name].paused_why is None
+        return not self.states[name].is_paused(self._clock.now())
 
     async def correct_for_clock_change(self) -> None:
         """Correct baselines, floors and records that lie in the future: the clock was set."""
