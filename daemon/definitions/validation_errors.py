@@ -19,7 +19,7 @@ from daemon.definitions.shape import (
     models_at,
     path_of,
 )
-from daemon.definitions.words import may_be_secret, nearest
+from daemon.definitions.words import may_be_secret, nearest, show_value
 from daemon.models import Json
 
 _TEXT = "expected text in quotes"
@@ -159,12 +159,22 @@ def _hint(
         case "tuple_type" | "list_type" if isinstance(value, str):
             if may_be_secret(value, format_key_path(*path)):
                 return ""
+            if models_at(model, (*path, 0)):  # a list of tables
+                return f"write [[{format_key_path(*path)}]] with two brackets, and its keys below"
             text = json.dumps(value, ensure_ascii=False)
             # TOML takes no control characters as they are, and a terminal should not get them
             escaped_text = "".join(
                 char if char.isprintable() else f"\\U{ord(char):08X}" for char in text
             )
             return f"write [{escaped_text}]"
+        case "string_type" if isinstance(value, list) and len(value) == 1:
+            if isinstance(value[0], str) and not may_be_secret(value, format_key_path(*path)):
+                return f"write {show_value(value[0])}"
+        case "model_type" | "model_attributes_type" if isinstance(value, str | int | float):
+            if isinstance(path[-1], int):
+                key = format_key_path(*path[:-1])
+                return f"write [[{key}]] with two brackets, and its keys below"
+            return f"write [{format_key_path(*path)}], and its keys below"
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{format_key_path(*path)}]] with two brackets"
     return ""

@@ -118,7 +118,18 @@ def test_every_table_is_read(load: Any) -> None:
             ),
         ),
         ("[providers.a]", "providers.a.kind: is missing"),
-        ("[providers]\na = 1", "providers.a: expected a table of keys and values (found 1)"),
+        (
+            "[providers]\na = 1",
+            (
+                "providers.a: expected a table of keys and values (found 1); write [providers.a], "
+                "and its keys below"
+            ),
+        ),
+        (
+            "[ask]\ntools = 'shell'",
+            'ask.tools: expected a list, like ["a", "b"] (found "shell"); write ["shell"]',
+        ),
+        ('provider = ["a"]', 'provider: expected text in quotes (found ["a"]); write "a"'),
         (
             '[providers."A b"]\nkind = "offline"',
             'providers."A b": a provider\'s name is made of a-z, 0-9, - and _ (found "A b")',
@@ -144,6 +155,18 @@ def test_every_table_is_read(load: Any) -> None:
         (
             'timezone = "Europe/Belin"',
             'timezone: unknown time zone (found "Europe/Belin"); did you mean "Europe/Berlin"?',
+        ),
+        (
+            'timezone = "Beijing"',
+            'timezone: unknown time zone (found "Beijing"); did you mean "Asia/Shanghai"?',
+        ),
+        # another zone, and one on the other side of Greenwich, would only look like it
+        *(
+            (
+                f'timezone = "{name}"',
+                f'timezone: unknown time zone (found "{name}"); zones look like "Europe/Berlin"',
+            )
+            for name in ("CEST", "PST", "GMT+1")
         ),
         ('[log]\nlevel = "warn"', None),
         ("[daemon]\nmax_concurrent = 0", "daemon.max_concurrent: must be at least 1 (found 0)"),

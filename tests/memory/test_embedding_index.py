@@ -300,7 +300,12 @@ def test_the_nearest_vectors_by_sign_include_the_nearest_vectors() -> None:
         "m", question, {n: vectors.signs(vector) for n, vector in texts.items()}
     )
     with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE memory_embedding (model TEXT, id INTEGER)")
+        connection.executemany("INSERT INTO memory_embedding VALUES ('m', ?)", zip(texts))
         near = vectors.nearest(connection, query_embedding)
+        # the signs of texts that were deleted since are still there
+        connection.execute("DELETE FROM memory_embedding WHERE id <> 7")
+        assert vectors.nearest(connection, query_embedding) == [7]
     assert len(near) == vectors.MAX_NEAREST
     best = sorted(
         texts, key=lambda n: -sum(a * b for a, b in zip(question, texts[n], strict=True))

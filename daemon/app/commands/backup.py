@@ -26,6 +26,7 @@ from daemon.definitions.words import display, shorten
 from daemon.errors import Refused
 from daemon.store.connection import APPLICATION
 from daemon.store.database import MIGRATIONS
+from daemon.store.incidents import waiting_subject
 from daemon.store.lock import lock_state
 from daemon.store.readable import require_database_file
 from daemon.store.rows import to_microseconds
@@ -51,6 +52,19 @@ UPDATE outbox SET status = 'failed', next_at = NULL, error = 'held by a restore:
 WHERE status = 'pending';
 """  # noqa: E501
 
+# Nobody has to answer the questions of these runs, or hears that they were not answered. Backups of
+# the first versions have no such tables.
+_VOID_QUESTIONS = {
+    "approval": (
+        "UPDATE approval SET status = 'void', decided = :now"
+        " WHERE status IN ('pending', 'approved')"
+    ),
+    "incident": (
+        "UPDATE incident SET closed = :now"
+        " WHERE closed IS NULL AND substr(subject, 1, :length) = :subject"
+    ),
+}
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 # What acts although `_PAUSE_ALL` was executed.
 _IS_ACTIVE = """
 SELECT EXISTS (SELECT 1 FROM routine WHERE paused IS NOT 1 OR paused_until IS NOT NULL)
@@ -254,6 +268,11 @@ def _prepare(
             copy.execute("BEGIN")
             for statement in _PAUSE_ALL.strip().split(";\n"):
                 copy.execute(statement, {"why": PAUSED, "now": to_microseconds(now)})
+            subject = waiting_subject("")  # the beginning of each
+            values = {"now": to_microseconds(now), "subject": subject, "length": len(subject)}
+            for table, statement in _VOID_QUESTIONS.items():
+                if copy.execute(_HAS_TABLE, (table,)).fetchone():
+                    copy.execute(statement, values)
             if copy.execute(_IS_ACTIVE).fetchone() != (0,):
                 # a table may say of itself that some changes of its rows are ignored
                 raise Refused(f"{file} is no backup of agentd: what it holds cannot be paused")

@@ -38,7 +38,7 @@ PAUSED = "it was imported; `agentctl resume` lets it go on once the other machin
 # exported only with all routines.
 _TABLES = (
     "definition", "run", "input", "step", "slot", "seen", "outbox", "told", "approval",
-    "quarantine", "spending",
+    "quarantine", "spending", "novelty",
 )  # fmt: skip
 _SHARED_TABLES = ("policy", "meta", "incident", "audit", "memory_tombstone")
 # Columns that get new numbers in the journal that imports them.

@@ -24,7 +24,7 @@ from daemon.definitions.values import (
     PositiveDuration,
     Table,
 )
-from daemon.definitions.words import did_you_mean
+from daemon.definitions.words import did_you_mean, nearest
 from daemon.errors import ConfigError, Fault
 
 # Files beside config.toml that are part of every prompt.
@@ -121,14 +121,33 @@ def check_zone(name: Any) -> Any:
         pass
     else:
         return name
-    zones = available_timezones()
-    zones_by_city = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
-    hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, zones_by_city)
-    for city, zone in zones_by_city.items():
-        hint = hint.replace(f'"{city}"', f'"{zone}"')
-    raise InvalidValue(
-        "unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"'
-    )
+    close_zone = _find_zone_meant(name)
+    hint = f'did you mean "{close_zone}"?' if close_zone else 'zones look like "Europe/Berlin"'
+    raise InvalidValue("unknown time zone", hint=hint)
+
+
+# Cities that people look for under a name that no zone has.
+_ZONES_OF_CITIES = {"beijing": "Asia/Shanghai", "peking": "Asia/Shanghai"}
+
+
+def _find_zone_meant(name: str) -> str:
+    """Return the zone that was probably meant; empty if none is close.
+
+    None is proposed for an abbreviation or an offset: CEST resembles EST, which is another one, and
+    Etc/GMT+1 lies west of Greenwich.
+    """
+    if name.upper() in ("UTC", "GMT"):
+        return "UTC"
+    if name == name.upper() or re.search(r"\d", name):
+        return ""
+    city = name.rpartition("/")[2].lower()
+    if city in _ZONES_OF_CITIES:
+        return _ZONES_OF_CITIES[city]
+    zones = sorted(zone for zone in available_timezones() if re.match(r"(?!Etc/)\w+/", zone))
+    if "/" in name:
+        return nearest(name, zones, cutoff=0.8)
+    zones_by_city = {zone.rpartition("/")[2]: zone for zone in zones}
+    return zones_by_city.get(nearest(name, zones_by_city, cutoff=0.8), "")
 
 
 def _check_kind(value: Any) -> Any:

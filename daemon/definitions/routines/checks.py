@@ -323,11 +323,12 @@ def _deliveries_are_valid(routine: RoutineDefinition) -> Iterator[Conflict]:
         elif target.to == "file" and target.path is None:
             hint = 'like path = "reports/{routine}/{slot:%Y-%m-%d}.md"'
             yield Conflict(f"{key}.path", "is missing", hint=hint)
-        elif target.path is not None and (fault := _path_fault(target.path)):
+        elif target.path is not None and (fault := find_path_fault(target.path)):
             yield Conflict(f"{key}.path", fault[0], target.path, fault[1])
 
 
-def _path_fault(path: str) -> tuple[str, str] | None:
+def find_path_fault(path: str) -> tuple[str, str] | None:
+    """Return what is wrong with the path of a report, and a hint; None if nothing is."""
     for name in _FIELD.findall(path):
         if name not in ("routine", "run", "slot") and not name.startswith("slot:%"):
             return f"unknown field {{{name}}}", "known: {routine} {run} {slot:%Y-%m-%d}"

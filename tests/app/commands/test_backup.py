@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
@@ -15,7 +16,16 @@ from daemon.app.commands.backup import backup, restore
 from daemon.app.commands.transfer import export, import_file
 from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError, Refused, StateBusy
-from daemon.models import DeliveryStatus, Status, Step, StepKind
+from daemon.models import (
+    ApprovalRequest,
+    ApprovalStatus,
+    DeliveryStatus,
+    Status,
+    Step,
+    StepKind,
+    WaitingNotice,
+    new_id,
+)
 from daemon.store.database import MIGRATIONS, Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
@@ -128,6 +138,33 @@ async def test_restored_routines_are_paused(home, config, tmp_path):
     assert "held by a restore" in held_deliveries[0].error
     await journal.routines.end_hold()
     assert not (await journal.routines.set_baselines({"later": "key"}))["later"].paused
+    await db.close()
+
+
+async def test_questions_of_restored_runs_are_asked_no_more(home, config, tmp_path):
+    home.state.mkdir(exist_ok=True)
+    db = await Database.open(home.state / "agentd.db")
+    ledger = Ledger(db, FakeClock(START))
+    approval_request = ApprovalRequest(
+        call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1"
+    )
+    questions = ((new_id(), "May it?"),)
+    notice = WaitingNotice(title="t", head="h", questions=questions, targets=("mail",))
+    await ledger.journal.approvals.park(
+        await ledger.start_run("morning"),
+        [approval_request],
+        timeout=timedelta(hours=1),
+        detail="waits",
+        notice=notice,
+    )
+    await db.close()
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    restore(tmp_path / "b", tmp_path / "other")
+    db, journal = await open_journal(tmp_path / "other")
+    [approval] = await journal.approvals.find()
+    assert approval.status is ApprovalStatus.VOID
+    assert await journal.approvals.get_next_due() is None, "nobody hears that it has expired"
+    assert await journal.incidents.get_open_subjects() == set()
     await db.close()
 
 
