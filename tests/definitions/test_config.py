@@ -168,6 +168,23 @@ def test_every_table_is_read(load: Any) -> None:
             )
             for name in ("CEST", "PST", "GMT+1")
         ),
+        *(
+            (
+                f'[listen]\naddress = "{address}"',
+                'listen.address: expected an address and a port, like "127.0.0.1:9464" (found '
+                f'"{address}"){hint}',
+            )
+            for address, hint in (
+                ("127.0.0.1:99999", ""),
+                ("999.1.1.1:80", ""),
+                ("9464", ""),
+                ("localhost:9464", '; write "127.0.0.1" for localhost'),
+            )
+        ),
+        (
+            '[digest]\nat = "8:00"',
+            'digest.at: expected a time of the day, like "08:00" (found "8:00")',
+        ),
         ('[log]\nlevel = "warn"', None),
         ("[daemon]\nmax_concurrent = 0", "daemon.max_concurrent: must be at least 1 (found 0)"),
         ("[listen]\nport = 80", None),

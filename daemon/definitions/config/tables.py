@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -188,6 +189,24 @@ def is_http_address(value: str) -> bool:
 def _check_address(value: str) -> str:
     if not is_http_address(value):
         raise InvalidValue('expected an address, like "http://127.0.0.1:11434/v1"')
+    return value
+
+
+def _check_listen_address(value: str) -> str:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:]+)\]|([0-9.]+)):([0-9]{1,5})", value)
+    try:
+        is_address = match is not None and bool(ip_address(match[1] or match[2]))
+    except ValueError:
+        is_address = False
+    if match is None or not is_address or int(match[3]) > 65_535:
+        hint = 'write "127.0.0.1" for localhost' if value.startswith("localhost") else ""
+        raise InvalidValue('expected an address and a port, like "127.0.0.1:9464"', hint=hint)
+    return value
+
+
+def _check_time(value: str) -> str:
+    if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", value):
+        raise InvalidValue('expected a time of the day, like "08:00"')
     return value
 
 
@@ -467,7 +486,7 @@ class DigestConfig(Table):
 
     every: Literal["day", "week"] | None = None
     """How often; by default never."""
-    at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = "08:00"
+    at: Annotated[str, AfterValidator(_check_time)] = "08:00"
     """When, in the zone of `timezone`."""
     day: Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"] = "mon"
     """On which day, if by week."""
@@ -658,7 +677,7 @@ class UiConfig(Table):
 class ListenConfig(Table):
     """What may be reached over the network. Control never is. Takes a restart."""
 
-    address: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:]+\]|[0-9.]+):\d{1,5}$")] | None = None
+    address: Annotated[str, AfterValidator(_check_listen_address)] | None = None
     """Where to listen, such as "127.0.0.1:9464"; by default nowhere."""
     metrics: bool = True
     """Answer /metrics there, for Prometheus."""
