@@ -835,8 +835,10 @@ def test_a_file_that_changed_just_now_is_read_again(tmp_path: Path) -> None:
     ("text", "key"),
     [
         (
-            '[run]\nmode = "script"\n[[gather]]\nname = "x"\ntool = "sysinfo"\n'
-            '[dedupe]\nkey = "titel"\n',
+            (
+                '[run]\nmode = "script"\n[[gather]]\nname = "x"\ntool = "sysinfo"\n'
+                '[dedupe]\nkey = "titel"\n'
+            ),
             "dedupe.key",
         ),
         ('[run]\nprompt = "x"\n[check.judge]\nrubric = 5\n', "check.judge.rubric"),
