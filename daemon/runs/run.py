@@ -186,6 +186,7 @@ async def finish(
     run = run.to(
         result.status,
         ended=context.now(),
+        active=recorder.active_seconds,
         detail=context.redact(result.detail) if result.detail else None,
         report=context.redact(reply.content) if reply else None,
         silent=bool(reply and reply.silent),

@@ -184,6 +184,11 @@ async def test_a_run_with_an_answer_succeeds_and_its_report_is_pending(journal):
     assert harness.archived_replies == [(run.id, "All is well.")]
 
 
+async def test_an_ended_run_says_for_how_long_it_was_under_way(journal):
+    harness = RunHarness(journal, ["first"])
+    assert (await harness.run_once()).active > 0
+
+
 async def test_the_prompt_shows_facts_and_their_changes(journal):
     harness = RunHarness(journal, ["first", "second"], gather=GATHER)
     await harness.run_once()
