@@ -191,7 +191,7 @@ async def finish(
         report=context.redact(reply.content) if reply else None,
         silent=bool(reply and reply.silent),
         usage=reply.usage if reply else totals.usage,
-        iterations=reply.iterations if reply else run.iterations,
+        iterations=reply.iterations if reply else totals.iterations,
         taint=result.taint if reply else totals.taint,
         sandbox=await context.sandbox_level(),
     )

@@ -329,6 +329,17 @@ async def test_a_permanent_vendor_error_fails_the_run_in_one_line(journal):
     ]
 
 
+async def test_a_run_that_ends_without_a_reply_counts_the_answers_that_it_had(journal):
+    look = calls(call("peek", path="notes.txt"))
+    harness = RunHarness(
+        journal,
+        [look, BadKey("the key was refused")],
+        run={"mode": "agent", "prompt": "Report.", "tools": ["peek"]},
+    )
+    run = await harness.run_once()
+    assert (run.status, run.iterations) == (Status.FAILED, 1)
+
+
 async def test_a_temporary_error_queues_the_run_and_the_next_attempt_continues(journal, now):
     harness = RunHarness(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
     run = await harness.open()
