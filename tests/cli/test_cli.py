@@ -309,6 +309,22 @@ async def test_json_has_the_exit_code_of_the_text(
         assert json.loads(result.out).keys() & {"checks", "faults"}
 
 
+async def test_policy_takes_json_before_it_and_says_its_subcommands(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
+    result = await agentctl(harness.path, "policy")
+    assert (result.code, result.err.splitlines()[-1]) == (
+        2,
+        "agentctl policy: error: the following arguments are required: VERB",
+    )
+    draft = tmp_path / "draft.toml"
+    draft.write_text("version = 1\n")
+    (tmp_path / "config.toml").touch()
+    result = await agentctl(harness.path, "--json", "policy", "check", str(draft))
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["rules"] == 0
+
+
 # --- run
 
 
