@@ -148,6 +148,10 @@ def test_every_table_is_read(load: Any) -> None:
         ('[log]\nlevel = "warn"', None),
         ("[daemon]\nmax_concurrent = 0", "daemon.max_concurrent: must be at least 1 (found 0)"),
         ("[listen]\nport = 80", None),
+        (
+            '[listen]\naddress = "127.0.0.1:99999"',
+            'listen.address: a port is a number up to 65535 (found "127.0.0.1:99999")',
+        ),
         ('user_name = "x"', 'user_name: unknown key (found "x"); it belongs in [agent]'),
     ],
 )

@@ -178,6 +178,12 @@ def _check_contact(value: str) -> str:
     return value
 
 
+def _check_port(value: str) -> str:
+    if int(value.rpartition(":")[2]) > 65535:
+        raise InvalidValue("a port is a number up to 65535")
+    return value
+
+
 Zone: TypeAlias = Annotated[str, BeforeValidator(check_zone)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -639,7 +645,14 @@ class UiConfig(Table):
 class ListenConfig(Table):
     """What may be reached over the network. Control never is. Takes a restart."""
 
-    address: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:]+\]|[0-9.]+):\d{1,5}$")] | None = None
+    address: (
+        Annotated[
+            str,
+            Field(pattern=r"^(\[[0-9A-Fa-f:]+\]|[0-9.]+):\d{1,5}$"),
+            AfterValidator(_check_port),
+        ]
+        | None
+    ) = None
     """Where to listen, such as "127.0.0.1:9464"; by default nowhere."""
     metrics: bool = True
     """Answer /metrics there, for Prometheus."""
