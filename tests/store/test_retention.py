@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -151,6 +153,33 @@ async def test_the_database_file_shrinks_after_many_removals(
         > 100_000
     )
     assert (await ledger.journal.history.count())["bytes"] < size
+
+
+SHRINK = """
+import os, resource, sys
+from pathlib import Path
+from daemon.store.connection import open_writer
+from daemon.store.database import MIGRATIONS
+
+connection = open_writer(Path(sys.argv[1]), MIGRATIONS)
+connection.execute("BEGIN")
+connection.execute("CREATE TABLE filling (id INTEGER PRIMARY KEY, body BLOB)")
+rows = ((os.urandom(4000),) for _ in range(15_000))
+connection.executemany("INSERT INTO filling (body) VALUES (?)", rows)
+connection.execute("COMMIT")
+connection.execute("DELETE FROM filling WHERE id % 2 = 1")
+connection.truncate_log()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert connection.shrink(1_000_000) > 20_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_database_is_not_held_in_memory_while_its_file_shrinks(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SHRINK, str(tmp_path / "agentd.db")]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(process.stdout) < 15_000, "KiB; some 30,000 are left in the file"
 
 
 async def test_retention_removes_old_report_files_only_in_the_workspace(
