@@ -70,6 +70,31 @@ async def test_retention_removes_old_steps_and_keeps_their_runs(
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
 
 
+async def test_what_events_and_people_brought_goes_with_the_steps(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for number in range(12):
+        run = await ledger.start_run("hook", input={"body": "x" * 100}, event=f"e{number}")
+        await ledger.journal.runs.send_message(run.id, "hurry", event="m")
+        await ledger.journal.runs.append(run, Step(kind=StepKind.LLM, iteration=1, body={}))
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
+    question = await ledger.start_run("ask", input={"session": "s"}, trigger="ask")
+    await ledger.journal.runs.end(question.to(Status.SUCCEEDED))
+    await execute_runs(ledger, 10, "ask")
+    clock.move_to(clock.now() + 100 * DAY)
+    assert await all_gone(ledger, clock, steps=90 * DAY) == 2
+    runs = await ledger.journal.runs.find("hook")
+    assert [bool(await ledger.journal.runs.get_input(run.id)) for run in runs] == [
+        *[True] * 10,
+        *[False] * 2,
+    ]
+    assert [len(await ledger.journal.runs.find_messages(run.id)) for run in runs] == [
+        *[1] * 10,
+        *[0] * 2,
+    ]
+    assert await ledger.journal.runs.get_input(question.id) == {"session": "s"}
+
+
 @in_a_file
 async def test_what_retention_does_in_a_night_does_not_grow_with_the_runs_whose_steps_are_gone(
     ledger: Ledger, clock: FakeClock
