@@ -652,7 +652,6 @@ def once(options: CommandLine) -> int:
 
     import_for_runs()
     from daemon.cli.call import USAGE, exit_code_of
-    from daemon.cli.client import Client, Unreachable
     from daemon.cli.main import main as agentctl
     from daemon.cli.run_input import read_input
 
@@ -696,15 +695,28 @@ def once(options: CommandLine) -> int:
     try:
         return asyncio.run(run_here())
     except StateBusy as busy:
-        socket = _socket_path(options)
-        try:
-            Client(os.fspath(socket)).connect().close()
-        except Unreachable:
+        socket = _find_daemon(options)
+        if socket is None:
             raise busy from None  # it is no daemon that holds the state, but another `agentd once`
         input_arguments = [] if options.input is None else [f"--input={options.input}"]
         if options.tainted:
             input_arguments.append("--tainted")
         return agentctl(["--socket", str(socket), "run", options.routine, *input_arguments])
+
+
+def _find_daemon(options: CommandLine) -> Path | None:
+    """Return the control socket of the daemon on the state folder, which may listen elsewhere than
+    one that would be started from here: cron sets no XDG_RUNTIME_DIR. None if none answers.
+    """
+    from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable
+
+    paths = socket_paths(None, os.environ, user_home(), uid=os.getuid())
+    for path in dict.fromkeys([_socket_path(options), *paths]):
+        with suppress(Unreachable, ConnectionLost, ApiError, OSError):
+            status = Client(os.fspath(path)).request("GET", "/v1/status?counts=false")
+            if os.path.samefile(status["state"], _state_folder(options)):  # noqa: PTH121
+                return path
+    return None
 
 
 def _make_installation(options: CommandLine, *, console: bool) -> Installation:

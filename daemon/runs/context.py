@@ -347,7 +347,7 @@ class RunContext:
             if catalog.skills and "skill" not in offered_tools:
                 offered_tools = [*offered_tools, "skill"]
         earlier_conversation = (
-            await self.services.conversations.load_earlier_conversation(run)
+            await self.services.conversations.load_earlier_conversation(run, provider)
             if run.trigger == ASK and is_new
             else EarlierConversation()
         )

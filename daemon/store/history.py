@@ -48,16 +48,18 @@ _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
 _GREATEST_ID = 2**63 - 1
 _TOKEN_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
+_UNDER_WAY = "outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
+# Without calls under way, whose rows have the most that they can use: a counter must not fall, as
+# Prometheus takes that for a restart, and counts all of it once more.
 _USAGE_BY_MODEL = (
     f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _TOKEN_KINDS)}, sum(cost)"
-    " FROM spending WHERE id > ? AND id <= ? GROUP BY 1, 2"
+    f" FROM spending WHERE id > ? AND id <= ? AND NOT ({_UNDER_WAY}) GROUP BY 1, 2"
 )
 # The last call before the first one that is under way: no row up to it changes any more. A row that
 # a process left as it died is that of no running run.
-_LAST_ENDED_CALL = """
+_LAST_ENDED_CALL = f"""
 SELECT coalesce((
-    SELECT id - 1 FROM spending WHERE id > ? AND outcome = 'asked'
-        AND run_id IN (SELECT id FROM run WHERE status = 'running') ORDER BY id LIMIT 1
+    SELECT id - 1 FROM spending WHERE id > ? AND {_UNDER_WAY} ORDER BY id LIMIT 1
 ), (SELECT max(id) FROM spending), 0)
 """
 # One seek for each routine instead of a walk through the history; see runs.py.

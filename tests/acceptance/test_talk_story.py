@@ -393,6 +393,22 @@ async def test_cancelling_a_run_cancels_its_sub_agent(spoken_to):
         assert child["status"] == "cancelled"
 
 
+async def test_cancelling_a_sub_agent_lets_its_parent_go_on(spoken_to):
+    hand = {"name": "subagent", "arguments": {"task": "Think long."}}
+    turns = [{"tool_calls": [hand]}, {"text": "never", "hang": True}, "I do it myself."]
+    async with Vendor(turns) as vendor:
+        await start_home(spoken_to, vendor)
+        run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
+        await vendor.wait_for_requests(2)
+        (child,) = (await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]
+        await spoken_to.agentctl("cancel", child["id"])
+        assert (await spoken_to.until(run, "run_ended"))["report"] == "I do it myself."
+        result = vendor.requests[-1].body["messages"][-1]["content"]
+        assert "a person cancelled the sub-agent" in result
+        (child,) = (await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]
+        assert child["status"] == "cancelled"
+
+
 @pytest.mark.process
 async def test_kill_9_during_a_sub_agent_continues_the_sub_agent_without_repeats(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Append a line."}}

@@ -151,10 +151,19 @@ def test_all_faults_of_a_file_are_reported_together(read: Any) -> None:
             'name = "a"\n[door]\nopened = 1',
             "door.opened: expected true or false, without quotes (found 1)",
         ),
-        ('name = "a"\ndoor = "red"', 'door: expected a table of keys and values (found "red")'),
+        (
+            'name = "a"\ndoor = "red"',
+            (
+                'door: expected a table of keys and values (found "red"); write [door], and its '
+                "keys below"
+            ),
+        ),
         (
             'name = "a"\nwords = "x"',
-            'words: expected a list, like ["a", "b"] (found "x"); write ["x"]',
+            (
+                'words: expected a list, like ["a", "b"] (found "x"); write [[words]] with two '
+                "brackets, and its keys below"
+            ),
         ),
         (
             'name = "a"\n[words]\ntext = "x"',

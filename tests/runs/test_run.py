@@ -214,6 +214,22 @@ async def test_the_gate_opens_when_the_fact_changes(journal):
     assert (await harness.run_once()).status is Status.SUCCEEDED
 
 
+async def test_a_run_whose_last_success_is_damaged_compares_with_nothing(journal):
+    harness = RunHarness(
+        journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
+    )
+    await harness.run_once(trigger="cron")
+    await journal._db.write(
+        lambda connection: connection.execute("UPDATE step SET body = 'x no JSON'")
+    )
+    with capture_logs() as logs:
+        second = await harness.run_once(trigger="cron")
+    assert (second.status, second.report) == (Status.SUCCEEDED, "second")
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
+        "run.nothing_to_compare"
+    ]
+
+
 async def test_a_manual_run_ignores_the_changed_gate(journal):
     harness = RunHarness(
         journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}

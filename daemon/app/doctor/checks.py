@@ -18,6 +18,7 @@ from daemon.app.doctor.service_checks import ServiceSurvey, check_service
 from daemon.app.doctor.vendors import VendorAnswer
 from daemon.app.trifecta import Trifecta
 from daemon.errors import Fault
+from daemon.providers.base import is_listed
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)  # RETURNING
@@ -39,7 +40,7 @@ class ProviderFacts:
     kind: str
     model: str | None
     used: bool
-    """Whether config.toml or a routine names it for runs."""
+    """Whether config.toml or a routine names it, for runs or for `agentctl ask`."""
     key: str
     """Where its key comes from: credential, file, environment, config, or none needed; empty if it
     is missing.
@@ -283,8 +284,8 @@ def _is_of_one_model(provider: ProviderFacts, vendor: VendorAnswer) -> bool:
 
 
 def _is_listed(model: str, models: Collection[str]) -> bool:
-    """Tell whether a vendor has a model; Ollama lists `llama3.3` as `llama3.3:latest`."""
-    return model in models or f"{model}:latest" in models
+    """Tell whether a vendor has a model."""
+    return any(is_listed(model, name) for name in models)
 
 
 def check_keys(survey: Survey) -> Iterator[Check]:

@@ -83,6 +83,9 @@ def check_of_model(vendor: VendorAnswer, model: str = "m-1") -> Check:
     [
         (VendorAnswer(models=("m-1", "m-2")), "ok", "has m-1", ""),
         (VendorAnswer(models=("m-1:latest",)), "ok", "has m-1", ""),
+        (VendorAnswer(models=("m-1-20251001", "m-2")), "ok", "has m-1", ""),  # Anthropic
+        (VendorAnswer(models=("models/m-1", "models/m-2")), "ok", "has m-1", ""),  # Gemini
+        (VendorAnswer(models=("m-1-mini", "m-2")), "fail", "it has no model 'm-1'", "such as m-2"),
         (VendorAnswer(), "ok", "lists no models", ""),
         (VendorAnswer(models=("m-2", "x")), "fail", "it has no model 'm-1'", "such as m-2"),
         (
