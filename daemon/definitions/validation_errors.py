@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -161,12 +162,13 @@ def _hint(
                 return ""
             if models_at(model, (*path, 0)):  # a list of tables
                 return f"write [[{format_key_path(*path)}]] with two brackets, and its keys below"
-            text = json.dumps(value, ensure_ascii=False)
+            words = _split_words(value) if path[-1] == "command" else [value]
+            text = json.dumps(words, ensure_ascii=False)
             # TOML takes no control characters as they are, and a terminal should not get them
             escaped_text = "".join(
                 char if char.isprintable() else f"\\U{ord(char):08X}" for char in text
             )
-            return f"write [{escaped_text}]"
+            return f"write {escaped_text}"
         case "string_type" if isinstance(value, list) and len(value) == 1:
             if isinstance(value[0], str) and not may_be_secret(value, format_key_path(*path)):
                 return f"write {show_value(value[0])}"
@@ -178,6 +180,14 @@ def _hint(
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{format_key_path(*path)}]] with two brackets"
     return ""
+
+
+def _split_words(text: str) -> list[str]:
+    """Return the words of a command as a shell would cut them."""
+    try:
+        return shlex.split(text) or [text]
+    except ValueError:  # a quote without an end
+        return text.split() or [text]
 
 
 def _hint_for_plural(path: Loc, name: str, model: type[BaseModel]) -> str:

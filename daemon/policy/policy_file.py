@@ -166,7 +166,10 @@ class RuleTable(Table):
     """Tool shell: only with options known to change nothing, and only on files that tools may read.
     """
     paths: Items[Pattern] = ()
-    """Which files: relative to the workspace in the manner of .gitignore, or absolute."""
+    """Which files: relative to the workspace in the manner of .gitignore, or absolute. A rule
+    that denies or asks covers what lies in a folder that is named whole (`private`); one that
+    allows covers that by `private/**`.
+    """
     hosts: Items[Annotated[str, AfterValidator(_check_host)]] = ()
     """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*`
     for all; without a port: 80 and 443.
@@ -379,7 +382,8 @@ class Rule:
         else:
             default_methods = SAFE_METHODS if effect is Effect.ALLOW else METHODS
             methods = frozenset(table.methods) or default_methods
-        ignore_case = effect is not Effect.ALLOW  # what is forbidden as .env is forbidden as .ENV
+        # what is forbidden as private is forbidden as PRIVATE, and so is what lies in it
+        forbids = effect is not Effect.ALLOW
         return cls(
             number=number,
             tool=table.tool,
@@ -388,7 +392,14 @@ class Rule:
                 frozenset([token] if isinstance(token, str) else token) for token in table.argv
             ),
             profile=table.profile is not None,
-            paths=tuple(Glob(pattern, ignore_case) for pattern in table.paths),
+            paths=tuple(
+                Glob(
+                    pattern,
+                    ignore_case=forbids,
+                    with_content=forbids and not {"*", "?"} & {*pattern.rpartition("/")[2]},
+                )
+                for pattern in table.paths
+            ),
             hosts=tuple(map(HostPattern.of, table.hosts)),
             urls=frozenset(table.urls),
             safe=table.safe,

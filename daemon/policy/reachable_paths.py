@@ -23,6 +23,7 @@ from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.tables import word_list
 
 MAX_SHOWN = 500  # characters of a path in an error
+MAX_PATH = 4096  # characters; the kernel opens no longer one, and each of its folders is looked up
 MAX_FOLDERS = 64  # how deep a file may be written: what removes a tree often recurses
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
 # Folders that are looked into for all * and ? of a line: `*/../*/../*` names the same ones again
@@ -98,6 +99,11 @@ class ReachablePaths:
         if not text or "\0" in text:
             raise CallRejected(
                 "a path is empty or holds a NUL", "name a file or folder of the workspace"
+            )
+        if len(text) > MAX_PATH:
+            raise CallRejected(
+                f"a path is longer than {MAX_PATH} characters",
+                "name a file or folder of the workspace",
             )
         absolute = self._absolute(text)
         try:
@@ -235,13 +241,15 @@ class ReachablePaths:
             text = re.sub(r"[\[\\*\x00-\x1f\x7f-\x9f]|\s$", "?", path).rstrip("/")
             if not text and end == len(parts):
                 continue
-            other_glob = Glob("/".join((text, *parts[end:])), glob.ignore_case)
+            other_glob = Glob(
+                "/".join((text, *parts[end:])), glob.ignore_case, with_content=glob.with_content
+            )
             if path != written_path and not _is_within(path, self.workspace):
                 yield other_glob
             for pattern in sorted(other_glob.relative_to(self.workspace)):
                 # all of a folder in which the workspace lies is what is beside the workspace
                 covers_all_above = pattern == "**" and not _is_within(path, self.workspace)
-                if pattern != glob.pattern and not covers_all_above:
+                if pattern not in glob.patterns and not covers_all_above:
                     pattern_text = re.sub(r"^[\s!~]", "?", pattern)
                     yield Glob(pattern_text, glob.ignore_case, in_workspace=True)
 

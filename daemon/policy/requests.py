@@ -245,9 +245,10 @@ def _denied_in_repository(
     if reach.workspace.startswith(repository_folder):
         folder = re.sub(r"[*?[\\]", "?", reach.workspace.removeprefix(repository_folder))
         patterns |= {
-            f"{folder}/{glob.pattern}"
+            f"{folder}/{pattern}"
             for glob in globs
             if not (glob.at_any_depth or glob.pattern[0] == "/")
+            for pattern in glob.patterns
         }
     return tuple(sorted(patterns))
 

@@ -171,8 +171,10 @@ def test_every_table_is_read(load: Any) -> None:
         *(
             (
                 f'[listen]\naddress = "{address}"',
-                'listen.address: expected an address and a port, like "127.0.0.1:9464" (found '
-                f'"{address}"){hint}',
+                (
+                    'listen.address: expected an address and a port, like "127.0.0.1:9464" (found '
+                    f'"{address}"){hint}'
+                ),
             )
             for address, hint in (
                 ("127.0.0.1:99999", ""),
@@ -180,6 +182,32 @@ def test_every_table_is_read(load: Any) -> None:
                 ("9464", ""),
                 ("localhost:9464", '; write "127.0.0.1" for localhost'),
             )
+        ),
+        # a kind that is not known makes no fault of other keys
+        (
+            '[targets.tg]\nkind = "telegram"\nurl = "tgram://x/y"',
+            (
+                'targets.tg.kind: expected "mail", "apprise", "webhook", "ping", "desktop", "file" '
+                'or "log" (found "telegram"); did you mean "apprise"?'
+            ),
+        ),
+        (
+            '[hooks.senders.s]\nkind = "strip"\nsecret_file = "x"\ntolerance = "1m"',
+            (
+                'hooks.senders.s.kind: expected "standard", "github", "gitlab" or "stripe" (found '
+                '"strip"); did you mean "stripe"?'
+            ),
+        ),
+        (
+            '[search]\nkind = "tavily"\napi_key_file = 5',
+            'search.api_key_file: expected text in quotes (found 5); write "5"',
+        ),
+        (
+            '[mcp.time]\ncommand = "uvx mcp-server-time"',
+            (
+                'mcp.time.command: expected a list, like ["a", "b"] (found "uvx mcp-server-time"); '
+                'write ["uvx", "mcp-server-time"]'
+            ),
         ),
         (
             '[digest]\nat = "8:00"',

@@ -829,3 +829,23 @@ def test_a_file_that_changed_just_now_is_read_again(tmp_path: Path) -> None:
     first = load_folder(tmp_path, cache=cache)
     cache.begin("checks")
     assert load_folder(tmp_path, cache=cache).routines["one"] is not first.routines["one"]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (
+            (
+                '[run]\nmode = "script"\n[[gather]]\nname = "x"\ntool = "sysinfo"\n'
+                '[dedupe]\nkey = "titel"\n'
+            ),
+            "dedupe.key",
+        ),
+        ('[run]\nprompt = "x"\n[check.judge]\nrubric = 5\n', "check.judge.rubric"),
+    ],
+)
+def test_a_broken_key_is_one_fault(text: str, key: str, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_routine(tmp_path / "a.toml")
+    assert [fault.key for fault in error.value.faults] == [key]

@@ -358,6 +358,34 @@ def test_a_denied_path_is_denied_by_each_name_it_has(
                 assert verdict.allows is allows, (pattern, call)
 
 
+@pytest.mark.parametrize("effect", [Effect.DENY, Effect.ASK])
+@pytest.mark.parametrize("pattern", ["private", "**/private", "store/private", "{store}/private"])
+def test_a_folder_that_is_denied_or_asked_about_stands_for_what_is_in_it(
+    write_policy: Write, workspace: Path, pattern: str, effect: Effect
+) -> None:
+    (workspace / "store" / "private" / "deep").mkdir(parents=True)
+    (workspace / "store" / "private" / "deep" / "k.txt").touch()
+    (workspace / "store" / "private.txt").touch()
+    policy = write_policy(
+        '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
+        f'{SHELL}profile = "read-only"\n'
+        f'[[rule]]\ntool = "*"\neffect = "{effect}"\n'
+        f'paths = ["{pattern.format(store=workspace / "store")}"]\n'
+    )
+    for path in ("store/private", "store/private/deep", "store/Private/deep/k.txt"):
+        assert policy.judge("file_read", {"path": path}, routine="x").effect is effect, path
+        for line in (f"cat {path}", f"grep -r x {path}", f"diff -r {path} src"):
+            assert policy.judge("shell", {"command": line}, routine="x").effect is effect, line
+    assert policy.judge("file_read", {"path": "store/private.txt"}, routine="x").allows
+    assert policy.judge("file_read", {"path": "src/a.py"}, routine="x").allows
+
+
+def test_a_folder_that_is_allowed_does_not_stand_for_what_is_in_it(write_policy: Write) -> None:
+    policy = write_policy('[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["src"]\n')
+    assert policy.judge("file_read", {"path": "src"}, routine="x").allows
+    assert not policy.judge("file_read", {"path": "src/a.py"}, routine="x").allows
+
+
 def test_a_path_with_one_name_stands_once_in_its_rule(write_policy: Write) -> None:
     patterns = ("src/**", "src/*/x", "*/a.py", "*.pem", "/nowhere/**", "/*")
     quoted = ", ".join(f'"{pattern}"' for pattern in patterns)

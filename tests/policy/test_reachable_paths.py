@@ -220,6 +220,12 @@ def test_a_wildcard_with_too_many_matches_is_refused(
         expand(reach, "many/*")
 
 
+def test_a_path_that_no_kernel_opens_is_refused_without_a_look(reach: ReachablePaths) -> None:
+    assert reach.resolve("a/" * 2000).names[0].startswith("a/a/")
+    with pytest.raises(CallRejected, match="a path is longer than 4096 characters"):
+        reach.resolve("a/" * 20_000)
+
+
 def test_wildcards_that_go_up_and_down_again_are_refused_after_a_bounded_search(
     reach: ReachablePaths, workspace: Path
 ) -> None:

@@ -366,7 +366,7 @@ ROUTINE_CHECKS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("deliver.path", "trigger.watch"), _reports_are_not_watched),
     CrossFieldCheck(("run.prompt", "run.mode", "gather"), _has_a_task),
     CrossFieldCheck(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
-    CrossFieldCheck(("dedupe", "run.mode", "run.tools"), _items_are_for_agents),
+    CrossFieldCheck(("dedupe", "dedupe.key", "run.mode", "run.tools"), _items_are_for_agents),
     CrossFieldCheck(("gather.name",), _gather_names_are_unique),
     CrossFieldCheck(("gate.changed", "gather.name"), _gate_facts_exist),
     CrossFieldCheck(
@@ -382,7 +382,15 @@ ROUTINE_CHECKS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     ),
     CrossFieldCheck(("gate.command",), _gate_names_a_program),
     CrossFieldCheck(
-        ("run.mode", "check.contains", "check.schema", "check.command", "check.judge"), _check_fits
+        (
+            "run.mode",
+            "check.contains",
+            "check.schema",
+            "check.command",
+            "check.judge",
+            "check.judge.rubric",
+        ),
+        _check_fits,
     ),
     CrossFieldCheck(("deliver.to", "deliver.path"), _deliveries_are_valid),
 )

@@ -829,6 +829,10 @@ profile = "read-only"
         ("{root}/elsewhere", "{root}/*/private/secret"),
         ("{root}/elsewhere", "**/elsewhere/private/**"),
         ("{root}/above", "private/**"),
+        ("{root}/above", "private"),
+        ("project", "project/private"),
+        ("project", "private"),
+        ("{root}/elsewhere", "{root}/elsewhere/private"),
     ],
 )
 def test_a_deny_rule_for_paths_applies_in_any_repository(
