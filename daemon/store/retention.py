@@ -58,6 +58,14 @@ WHERE (SELECT ended FROM run WHERE id = with_steps.run_id AND id NOT IN
 ) < ?
 LIMIT ?
 """
+# The oldest inputs of such runs. Not those of a person's questions, which tell to which
+# conversation a run belongs.
+_OLD_INPUTS = f"""
+SELECT run_id FROM input WHERE (SELECT ended FROM run WHERE id = input.run_id AND "trigger" <> 'ask'
+    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+) < ?
+ORDER BY run_id LIMIT ?
+"""  # noqa: E501
 
 
 def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime) -> int:
@@ -77,13 +85,16 @@ def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime)
 
 
 def _delete_steps(connection: Connection, before: int) -> int:
-    """Delete the steps of a slice of runs that ended before `before` (microseconds). Returns how
-    many runs that were.
+    """Delete the steps of a slice of runs that ended before `before` (microseconds), what people
+    told these runs, and the inputs of a slice of such runs. Returns how many runs that were.
     """
     rows = connection.execute(_OLD_RUNS_WITH_STEPS, (before, before, SLICE))
-    runs = [id_ for id_, _ in rows]
-    connection.executemany("DELETE FROM step WHERE run_id = ?", [(id_,) for id_ in runs])
-    return len(runs)
+    runs = [(id_,) for id_, _ in rows]
+    for table in ("step", "told"):
+        connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
+    inputs = connection.execute(_OLD_INPUTS, (before, SLICE)).fetchall()
+    connection.executemany("DELETE FROM input WHERE run_id = ?", inputs)
+    return max(len(runs), len(inputs))
 
 
 def _delete_runs(connection: Connection, before: int, limits: RetentionLimits) -> int:

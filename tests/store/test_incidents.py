@@ -109,6 +109,15 @@ async def test_an_incident_sends_reminders_and_one_recovery(
     assert over.count == 50 and over.closed is not None
 
 
+async def test_a_routine_that_fails_once_a_day_sends_a_reminder_each_day(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for minutes in (0, -10, 5, -3):  # it takes now more, now less time until it fails
+        await end_run(ledger, clock)
+        clock.move_to(clock.now() + 23 * HOUR + timedelta(minutes=minutes))
+    assert await list_deliveries(ledger.journal) == ["failed"] * 4
+
+
 async def test_a_silent_success_sends_the_recovery(ledger: Ledger, clock: FakeClock) -> None:
     await end_run(ledger, clock)
     await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -66,6 +68,31 @@ async def test_retention_removes_old_steps_and_keeps_their_runs(
     runs = await ledger.journal.runs.find(limit=100)
     assert len(runs) == 35
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
+
+
+async def test_what_events_and_people_brought_goes_with_the_steps(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for number in range(12):
+        run = await ledger.start_run("hook", input={"body": "x" * 100}, event=f"e{number}")
+        await ledger.journal.runs.send_message(run.id, "hurry", event="m")
+        await ledger.journal.runs.append(run, Step(kind=StepKind.LLM, iteration=1, body={}))
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
+    question = await ledger.start_run("ask", input={"session": "s"}, trigger="ask")
+    await ledger.journal.runs.end(question.to(Status.SUCCEEDED))
+    await execute_runs(ledger, 10, "ask")
+    clock.move_to(clock.now() + 100 * DAY)
+    assert await all_gone(ledger, clock, steps=90 * DAY) == 2
+    runs = await ledger.journal.runs.find("hook")
+    assert [bool(await ledger.journal.runs.get_input(run.id)) for run in runs] == [
+        *[True] * 10,
+        *[False] * 2,
+    ]
+    assert [len(await ledger.journal.runs.find_messages(run.id)) for run in runs] == [
+        *[1] * 10,
+        *[0] * 2,
+    ]
+    assert await ledger.journal.runs.get_input(question.id) == {"session": "s"}
 
 
 @in_a_file
@@ -151,6 +178,33 @@ async def test_the_database_file_shrinks_after_many_removals(
         > 100_000
     )
     assert (await ledger.journal.history.count())["bytes"] < size
+
+
+SHRINK = """
+import os, resource, sys
+from pathlib import Path
+from daemon.store.connection import open_writer
+from daemon.store.database import MIGRATIONS
+
+connection = open_writer(Path(sys.argv[1]), MIGRATIONS)
+connection.execute("BEGIN")
+connection.execute("CREATE TABLE filling (id INTEGER PRIMARY KEY, body BLOB)")
+rows = ((os.urandom(4000),) for _ in range(15_000))
+connection.executemany("INSERT INTO filling (body) VALUES (?)", rows)
+connection.execute("COMMIT")
+connection.execute("DELETE FROM filling WHERE id % 2 = 1")
+connection.truncate_log()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert connection.shrink(1_000_000) > 20_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_database_is_not_held_in_memory_while_its_file_shrinks(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SHRINK, str(tmp_path / "agentd.db")]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(process.stdout) < 15_000, "KiB; some 30,000 are left in the file"
 
 
 async def test_retention_removes_old_report_files_only_in_the_workspace(

@@ -114,6 +114,13 @@ def check_of_model(vendor: VendorAnswer, model: str = "m-1") -> Check:
             "another",
         ),
         (VendorAnswer(models=("m-1",), lifecycle="retired"), "fail", "was retired", "another"),
+        (
+            # Anthropic: "retirement is overdue, not that it has occurred"
+            VendorAnswer(models=("m-1",), lifecycle="deprecated", retires=date(2026, 11, 19)),
+            "warn",
+            "m-1 retires any day, as of 2026-11-19",
+            "now",
+        ),
     ],
 )
 def test_doctor_judges_the_answer_of_a_vendor(
