@@ -309,7 +309,13 @@ def _write_erasure_plan(call: Call, plan: Mapping[str, Any]) -> None:
         write_hidden_count(len(quotes))
     if plan["out_of_reach"]:
         out.write_title("Out of reach, to be deleted by you")
-        for line in plan["out_of_reach"]:
+        lines = list(plan["out_of_reach"])
+        if limit and len(lines) > limit:  # reports by run first, then what holds of all of them
+            rest = lines[-_MAX_ERASURE_LINES // 2 :]
+            lines = lines[: limit - len(rest)]
+            hidden_count = len(plan["out_of_reach"]) - len(lines) - len(rest)
+            lines += [f"… and {hidden_count} more; --all shows them", *rest]
+        for line in lines:
             out.write_line(out.paint(f"  {out.sanitize(line)}", YELLOW))
 
 

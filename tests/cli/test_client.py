@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -175,11 +178,17 @@ def test_the_first_socket_with_a_daemon_is_used(tmp_path: Path) -> None:
 
 
 STRANGER = """
-import os, socket, sys
+import os, socket, sys, threading
 os.setgid(65534); os.setuid(65534)
 theirs = sys.argv[1] + ".theirs"
 listener = socket.socket(socket.AF_UNIX); listener.bind(theirs); os.chmod(theirs, 0o777); listener.listen()
-print("up", flush=True); listener.accept()
+def answer(connection):
+    if connection.recv(65536):
+        connection.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 13\\r\\n\\r\\n{"items": []}')
+        connection.close()
+print("up", flush=True)
+while True:
+    threading.Thread(target=answer, args=[listener.accept()[0]]).start()
 """  # noqa: E501
 
 ASK = """
@@ -192,27 +201,50 @@ except Unreachable as error:
     print(error.attempts[0][1])
 """
 
+TOP = """
+import os, sys
+from daemon.cli import top
+from daemon.cli.main import main
+os.setgid(65533); os.setuid(65533)
+sys.exit(main(["--socket", sys.argv[1], "--json", "top"]))
+"""
 
-@pytest.mark.root
-def test_a_daemon_of_another_user_is_not_trusted() -> None:
-    import shutil
-    import tempfile
 
+@contextmanager
+def daemon_of_another_user() -> Iterator[str]:
+    """Serve empty lists at a socket that everybody may open, as another user."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o777)
     child = subprocess.Popen([sys.executable, "-c", STRANGER, folder / "s"], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
-        command = [sys.executable, "-c", ASK, f"{folder}/s.theirs"]
-        process = subprocess.run(command, env=env, capture_output=True, check=True, text=True)
+        yield f"{folder}/s.theirs"
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
         shutil.rmtree(folder)
-    assert process.stdout == "the daemon there belongs to another user (uid 65534)\n"
+
+
+def run_as_a_third(code: str, socket_path: str) -> str:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", code, socket_path]
+    return subprocess.run(command, env=env, capture_output=True, check=True, text=True).stdout
+
+
+@pytest.mark.root
+def test_a_daemon_of_another_user_is_not_trusted() -> None:
+    with daemon_of_another_user() as path:
+        output = run_as_a_third(ASK, path)
+    assert output == "the daemon there belongs to another user (uid 65534)\n"
+
+
+@pytest.mark.root
+def test_top_shows_a_named_daemon_of_another_user() -> None:
+    with daemon_of_another_user() as path:
+        snapshot = json.loads(run_as_a_third(TOP, path))
+    assert snapshot["latest"] == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,10 @@ async def test_next_reads_several_pages_of_the_api(harness: ApiHarness) -> None:
     times = [item["at"] for item in json.loads(result.out)["items"]]
     assert len(times) == len(set(times)) == 2500
     assert times == sorted(times)
-    assert (await agentctl(harness.path, "next", "-n", "0")).code == 2
+    for number in ("0", "99999999999999999999"):
+        result = await agentctl(harness.path, "next", "-n", number)
+        assert result.code == 2
+        assert f"-n: expected a number from 1 to 100000 (found {number})" in result.err
 
 
 async def test_next_prints_an_icalendar(harness: ApiHarness) -> None:

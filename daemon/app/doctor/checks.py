@@ -260,19 +260,22 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
             found=f"it has no model {model!r}, or none for this key",
             fix=fix,
         )
-    elif vendor.lifecycle == "retired" or (vendor.retires and vendor.retires <= today):
+    # where the vendor has a lifecycle, a date that is past means that the model is to go any day
+    elif vendor.lifecycle == "retired" or (
+        not vendor.lifecycle and vendor.retires and vendor.retires <= today
+    ):
         date_text = f" on {vendor.retires}" if vendor.retires else ""
         fix = (
             f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
         )
         yield Check(name=name, state="fail", found=f"{model} was retired{date_text}", fix=fix)
     elif vendor.retires or vendor.lifecycle == "deprecated":
-        date_text = (
-            f" on {vendor.retires}, in {(vendor.retires - today).days} days"
-            if vendor.retires
-            else ""
-        )
-        fix = f"name another model in [providers.{provider.name}] before then"
+        date_text, until = "", "before then"
+        if vendor.retires and vendor.retires <= today:
+            date_text, until = f" any day, as of {vendor.retires}", "now"
+        elif vendor.retires:
+            date_text = f" on {vendor.retires}, in {(vendor.retires - today).days} days"
+        fix = f"name another model in [providers.{provider.name}] {until}"
         yield Check(name=name, state="warn", found=f"{model} retires{date_text}", fix=fix)
     else:
         yield Check(name=name, state="ok", found=f"has {model}")
