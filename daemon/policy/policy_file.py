@@ -172,7 +172,7 @@ class RuleTable(Table):
     """
     hosts: Items[Annotated[str, AfterValidator(_check_host)]] = ()
     """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*`
-    for all; without a port: 80 and 443.
+    for all; without a port: 80 and 443, in a rule that denies every port.
     """
     urls: Items[Annotated[str, AfterValidator(_check_url)]] = ()
     """Tool http_request: only these very addresses, each whole with its query."""
@@ -400,7 +400,9 @@ class Rule:
                 )
                 for pattern in table.paths
             ),
-            hosts=tuple(map(HostPattern.of, table.hosts)),
+            hosts=tuple(
+                HostPattern.of(host, any_port=effect is Effect.DENY) for host in table.hosts
+            ),
             urls=frozenset(table.urls),
             safe=table.safe,
             methods=methods,

@@ -374,10 +374,12 @@ class EventTriggers:
         """Once a day, forget the versions of files that are long gone."""
         now = asyncio.get_running_loop().time()
         if now - self._forgotten_at.get(name, -SECONDS_PER_DAY) >= SECONDS_PER_DAY:
-            self._forgotten_at[name] = now
-            present: set[str] = set()
+            present: dict[str, str] = {}
             for watch in self._watches_of.get(name, ()):
                 present |= await self._watcher.list_matching(watch)
+            if not present:
+                return  # perhaps the folder is a disk that is not mounted now
+            self._forgotten_at[name] = now
             await self._journal.slots.forget_files(
                 name, present=present, before=self._clock.now() - FILE_MEMORY
             )
