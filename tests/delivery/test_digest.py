@@ -98,6 +98,21 @@ async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock
     assert len(await ledger.journal.outbox.find()) == 2, "one for the days nobody was there"
 
 
+async def test_a_run_that_fails_after_a_digest_is_an_alert_of_the_next(ledger, clock):  # noqa: F811
+    run = await ledger.start_run()
+    titles = []
+    for _ in range(3):
+        clock.move_to(clock.now() + timedelta(days=1))
+        await digest(ledger, clock).send_if_due()
+        if not titles:
+            await ledger.journal.runs.end(run.to(Status.FAILED, detail="x"))
+        titles.append(await ledger.journal.outbox.find(limit=1))
+    assert [deliveries[0].options["title"] for deliveries in titles if deliveries] == [
+        "1 check, 0 quiet, 1 alert, 0 missed, $0.00",
+        "0 checks, 0 quiet, 0 alerts, 0 missed, $0.00",
+    ]
+
+
 async def test_slots_that_are_missed_each_night_are_counted_once(ledger, clock):  # noqa: F811
     for _ in range(3):
         await ledger.journal.slots.account(
