@@ -371,6 +371,11 @@ class RoutineEngine:
             await self._ledger.resume(name)
         self._recheck_starts(name)
 
+    def recheck_starts(self) -> None:
+        """Look again at what waits to start a routine: a cap of the budget may have been raised."""
+        if self.is_started:
+            self._recheck_starts(*self._ledger.schedules)
+
     async def refresh_states(self) -> None:
         """Read what was paused or resumed through another daemon on the same database."""
         if not self.is_started:

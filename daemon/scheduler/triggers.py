@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -364,7 +365,9 @@ class EventTriggers:
                     idle_at = datetime.fromisoformat(operator_seen) + gate.idle
                     if idle_at > now:
                         return idle_at
-        # Budgets and the other conditions of a gate count by the day.
+            case Reason.BUDGET:
+                return _next_midnight(now, ZoneInfo(self._ledger.zone))
+        # The other conditions of a gate count by the day of the routine.
         return _next_midnight(now, schedule.zone)
 
     async def _forget_old_files(self, name: str) -> None:

@@ -276,6 +276,10 @@ async def test_file_write_refuses_to_replace_special_files(
         "sub/.envrc",
         ".config/git/config",
         "sub/../.git/hooks/x",
+        ".local/lib/python3.11/site-packages/usercustomize.py",
+        ".sqliterc",
+        ".Rprofile",
+        ".claude/settings.json",
     ],
 )
 async def test_file_write_never_writes_files_that_programs_execute(
