@@ -132,6 +132,8 @@ async def serve(
         queue.hold_parked(waiting_runs)
         # runs of an earlier process go first: they have waited longest
         await queue.submit_all(await _runs_to_resume(app, earlier_runs))
+        with suppress(DaemonError):  # a full disk, a damaged step: the next start tries it again
+            await app.runs.conversations.answer_messages_left()
         background.start([BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run)])
         await engine.start(contents)
         background.start([BackgroundTask(name="lateness", run=engine.watch_lateness)])

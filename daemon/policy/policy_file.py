@@ -172,7 +172,7 @@ class RuleTable(Table):
     """
     hosts: Items[Annotated[str, AfterValidator(_check_host)]] = ()
     """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*`
-    for all; without a port: 80 and 443.
+    for all; without a port: 80 and 443, in a rule that denies every port.
     """
     urls: Items[Annotated[str, AfterValidator(_check_url)]] = ()
     """Tool http_request: only these very addresses, each whole with its query."""
@@ -212,7 +212,9 @@ class PolicyLimits(Table):
     shell_seconds: int = Field(default=120, ge=1, le=3600)
     """How long the programs of a run may take together."""
     output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
-    """How much of a command's output is kept; the middle of a longer one is cut out."""
+    """How much of a command's output is kept; the middle of a longer one is cut out. A model reads
+    at most 99,000 bytes of it.
+    """
     memory_mb: int = Field(default=2048, ge=64)
     """How much memory one process of a command may use; where control groups count it, all
     programs of a call together.
@@ -400,7 +402,9 @@ class Rule:
                 )
                 for pattern in table.paths
             ),
-            hosts=tuple(map(HostPattern.of, table.hosts)),
+            hosts=tuple(
+                HostPattern.of(host, any_port=effect is Effect.DENY) for host in table.hosts
+            ),
             urls=frozenset(table.urls),
             safe=table.safe,
             methods=methods,

@@ -118,7 +118,8 @@ class ReachablePaths:
             raise CallRejected(
                 f"{text[:MAX_SHOWN]} cannot be followed: {error.strerror}", self._suggest()
             ) from None
-        if for_writing and (name := _find_code_name(self._name(real))):
+        is_in_workspace = _is_within(real, self.workspace)
+        if for_writing and is_in_workspace and (name := _find_code_name(self._name(real))):
             raise CallRejected(
                 f"{text} is not written: programs run or obey what stands in {name}",
                 "use another name",

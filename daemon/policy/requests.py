@@ -166,9 +166,11 @@ def _analyze_git(
         )
     words = tuple(_expand_words(command_words.words, repository_reach, WildcardSearch()))
     parsed_command, _, mismatch = _fit_profile(read_only_programs()["git"], words, repository_reach)
-    argument_texts = tuple(word.text for word in words[1:])
+    written_words = tuple(word.text for word in words[1:])
+    # without the options of git itself that stand before the sub-command
+    run_words = parsed_command.argv[1:] if mismatch is None else written_words
     denied_globs = _denied_globs(
-        (*(rule for rule in rules if rule.matches_words(argument_texts)), *file_rules)
+        (*(rule for rule in rules if covers_words(rule, run_words, written_words)), *file_rules)
     )
     denied_patterns = _denied_in_repository(denied_globs, repository_path, reach)
     argv = parsed_command.argv
@@ -187,7 +189,8 @@ def _analyze_git(
     }
     part = CallPart(
         tool="git",
-        words=argument_texts,
+        words=run_words,
+        written_words=written_words,
         paths=(
             repository_path.names,
             *(

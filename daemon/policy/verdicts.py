@@ -41,7 +41,7 @@ class CallPart:
     words: tuple[str, ...] = ()
     """A command's words as they run, the program by its plain name."""
     written_words: tuple[str, ...] = ()
-    """Tool shell: the words as the call has them: `ps -ef` runs as `ps -Af`."""
+    """The words as the call has them, of the tools shell and git: `ps -ef` runs as `ps -Af`."""
     paths: tuple[tuple[str, ...], ...] = ()
     """The files it touches, each under every name that leads there."""
     trees: tuple[tuple[str, ...], ...] = ()
@@ -270,12 +270,12 @@ def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | 
     if it does not.
     """
     if part.words and table.commands is not None and part.tool in ("shell", "git"):
-        words = part.words if part.tool == "shell" else ("git", *part.words)
+        program = () if part.tool == "shell" else ("git",)
+        words = (*program, *part.words)
+        forms = (words, (*program, *part.written_words))
         beginnings = [tuple(text.split()) for text in table.commands]
         if not any(
-            form[: len(beginning)] == beginning
-            for form in (words, part.written_words)
-            for beginning in beginnings
+            form[: len(beginning)] == beginning for form in forms for beginning in beginnings
         ):
             return _make_denial(routine, "run", " ".join(words[:2]), table.commands)
     if part.target is not None and table.hosts is not None:

@@ -163,6 +163,7 @@ def _find_rates(model: str, address: str | None, now: datetime) -> Rates | None:
         return None
     from genai_prices.data_snapshot import get_snapshot
 
+    model = model.removeprefix("models/")  # as Gemini lists them
     try:
         _, entry = get_snapshot().find_provider_model(model, None, None, address)
     except LookupError:

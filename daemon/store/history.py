@@ -13,28 +13,28 @@ from daemon.models import Json
 from daemon.store.connection import Connection
 from daemon.store.database import Repository
 from daemon.store.records import DayOutcomes
-from daemon.store.rows import LAST_BEFORE, to_microseconds
+from daemon.store.rows import to_microseconds
 from daemon.store.slots import count_slots_within
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
 # Rows are summed up in the database: fetching ten thousand of them takes longer than the sums.
-# Materialized, so that the runs of these days are read by their ids, and not all runs in the order
-# of their routines.
-_RECENT = f"""
-WITH recent AS MATERIALIZED (
-    SELECT routine, status, silent, created, ended, input, output FROM run
-    WHERE id > {LAST_BEFORE} AND created >= ? AND created < ?
+# A run belongs to the time in which it ended: only then is it known how. One seek for each routine
+# instead of a walk through the history; see runs.py.
+_RUNS = """
+WITH RECURSIVE name (routine) AS (
+    SELECT min(routine) FROM run
+    UNION ALL
+    SELECT (SELECT min(routine) FROM run WHERE routine > name.routine) FROM name WHERE name.routine IS NOT NULL
+), recent AS MATERIALIZED (
+    SELECT run.routine, run.status, run.silent FROM name CROSS JOIN run
+    WHERE run.routine = name.routine AND run.ended >= ? AND run.ended < ?
 )
-"""
-# A run belongs to the time in which it was created, however long it took.
-_RUNS = f"""{_RECENT}
 SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
-    count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
-    count(CASE WHEN status IN ('queued', 'running', 'waiting') THEN 1 END)
+    count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END)
 FROM recent GROUP BY routine ORDER BY routine
-"""
+"""  # noqa: E501
 _MISSED = """
 SELECT routine, first, last, count FROM slot
 WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL
@@ -81,12 +81,11 @@ class RoutineDigest:
 
     routine: str
     runs: int = 0
+    """Runs that ended."""
     quiet: int = 0
     """Runs that succeeded silently or were skipped."""
     failures: int = 0
     """Runs that failed, timed out or were interrupted."""
-    open: int = 0
-    """Runs that have not ended."""
     missed: int = 0
     """Slots that were missed."""
 
@@ -161,14 +160,12 @@ class HistoryRepository(Repository):
             for name, first, last, count in connection.execute(_MISSED, (begin, end)).fetchall():
                 missed_counts[name] += count_slots_within(first, last, count, begin, end)
             digests = {}
-            rows = connection.execute(_RUNS, (begin, begin, end))
-            for name, runs, quiet, failures, open_runs in rows:
+            for name, runs, quiet, failures in connection.execute(_RUNS, (begin, end)):
                 digests[name] = RoutineDigest(
                     routine=name,
                     runs=runs,
                     quiet=quiet,
                     failures=failures,
-                    open=open_runs,
                     missed=missed_counts.pop(name, 0),
                 )
             for name, count in (+missed_counts).items():  # routines without a run

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -42,6 +42,7 @@ DAY = 86_400.0  # seconds
 # The key of the number of the latest check of a part of a large database, so that daemons that are
 # restarted more often than once a day get through all parts, too.
 _CHECKED_PART = "integrity part"
+_DAMAGE = "damaged"  # the cause of the incident
 _PAUSE = 0.05  # seconds between two slices, in which other works are written
 
 
@@ -109,10 +110,13 @@ class JournalMaintenance:
             )
             log.critical("database.damaged", problem=problem)
             await self._journal.incidents.report(
-                "database", problem, cause="damaged", advice="`agentctl doctor` looks again."
+                "database", problem, cause=_DAMAGE, advice="`agentctl doctor` looks again."
             )
         else:
-            await self._journal.incidents.resolve("database")
+            # that of a full disk has the same subject; one of before the start has nobody who
+            # looks for room any more
+            cause = None if is_start else _DAMAGE
+            await self._journal.incidents.resolve("database", cause=cause)
 
     async def _next_part(self) -> int:
         """Return the number of the next part to check, and keep it for the check after it."""
@@ -130,7 +134,7 @@ class JournalMaintenance:
         """
         limits, deleted_runs = self._limits(), 0
         if limits.reports is not None:
-            await self._remove_reports(self._clock() - limits.reports)
+            await self._remove_reports(self._clock() - limits.reports, limits.file_targets)
         while count := await self._database.write(
             partial(delete_slice, limits=limits, now=self._clock())
         ):
@@ -138,7 +142,7 @@ class JournalMaintenance:
             await asyncio.sleep(_PAUSE)
         if deleted_runs:
             self._journal.runs.drop_cached_successes()
-        if limits != RetentionLimits(reports=limits.reports):
+        if limits.runs or limits.steps or limits.max_bytes:
             digests, before = await self._database.read(partial(find_old_texts, now=self._clock()))
             await self._database.write(partial(delete_texts, digests=digests, before=before))
         freed_bytes = 0
@@ -149,10 +153,10 @@ class JournalMaintenance:
         if deleted_runs or freed_bytes:
             log.info("retention.applied", runs=deleted_runs, freed=freed_bytes)
 
-    async def _remove_reports(self, before: datetime) -> None:
+    async def _remove_reports(self, before: datetime, file_targets: Collection[str]) -> None:
         while True:
             reports, rewritten_paths = await self._database.read(
-                partial(find_old_reports, before=before)
+                partial(find_old_reports, before=before, file_targets=file_targets)
             )
             if not reports:
                 return

@@ -1,5 +1,6 @@
 """The digest, sent when due and once; and ping targets."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
@@ -98,6 +99,21 @@ async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock
     assert len(await ledger.journal.outbox.find()) == 2, "one for the days nobody was there"
 
 
+async def test_a_run_that_fails_after_a_digest_is_an_alert_of_the_next(ledger, clock):  # noqa: F811
+    run = await ledger.start_run()
+    titles = []
+    for _ in range(3):
+        clock.move_to(clock.now() + timedelta(days=1))
+        await digest(ledger, clock).send_if_due()
+        if not titles:
+            await ledger.journal.runs.end(run.to(Status.FAILED, detail="x"))
+        titles.append(await ledger.journal.outbox.find(limit=1))
+    assert [deliveries[0].options["title"] for deliveries in titles if deliveries] == [
+        "1 check, 0 quiet, 1 alert, 0 missed, $0.00",
+        "0 checks, 0 quiet, 0 alerts, 0 missed, $0.00",
+    ]
+
+
 async def test_slots_that_are_missed_each_night_are_counted_once(ledger, clock):  # noqa: F811
     for _ in range(3):
         await ledger.journal.slots.account(
@@ -158,6 +174,24 @@ async def test_a_late_ping_is_dropped(delivery_of_old):
     with pytest.raises(DeliveryFailed, match="too late") as error:
         await PingChannel("http://127.0.0.1:1/x").send(delivery_of_old)
     assert not error.value.retry
+
+
+async def test_a_ping_that_was_put_off_hides_no_later_one(delivery_of_old):
+    now = datetime.now(UTC)
+    success = replace(delivery_of_old, created=now)
+    failure = replace(
+        delivery_of_old,
+        id=2,
+        attempts=0,
+        options={"ping": "fail"},
+        created=now + timedelta(minutes=1),
+    )
+    async with Receiver(200, 200).open() as receiver:
+        channel = PingChannel(f"http://127.0.0.1:{receiver.port}/uuid")
+        await channel.send(failure)
+        receipt = await channel.send(success)
+    assert [post.target.partition("?")[0] for post in receiver.posts] == ["/uuid/fail"]
+    assert receipt.detail == "not sent, as a later one was sent meanwhile"
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ System: Debian 12, 2 cores. You should update it.
 You are now connected to the server.
 Developer mode on your phone is enabled in the settings.
 # clear the context and reset the previous state
+Use the ignore rules given with -e options from the command line.
 The prompt shows the system load; it can be changed in the settings.
 INFO the assistant service forwards mail to the relay
 忽略大小写；之前的配置会被覆盖。

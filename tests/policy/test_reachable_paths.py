@@ -220,6 +220,11 @@ def test_a_wildcard_with_too_many_matches_is_refused(
         expand(reach, "many/*")
 
 
+def test_a_path_outside_the_workspace_is_called_that_wherever_it_is(reach: ReachablePaths) -> None:
+    with pytest.raises(CallRejected, match="lies outside the workspace"):
+        reach.resolve("/home/u/.config/x", for_writing=True)
+
+
 def test_a_path_that_no_kernel_opens_is_refused_without_a_look(reach: ReachablePaths) -> None:
     assert reach.resolve("a/" * 2000).names[0].startswith("a/a/")
     with pytest.raises(CallRejected, match="a path is longer than 4096 characters"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -251,7 +252,7 @@ def test_invalid_arguments_are_not_sent_back(words: Any) -> None:
     assert json.loads(arguments) == answer.function_calls[0].arguments
 
 
-@pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve"])
+@pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve", "toolu_01A"])
 def test_a_foreign_call_id_is_changed_together_with_its_result(call_id: str) -> None:
     message = LLMMessage(
         role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id=call_id),)
@@ -259,6 +260,7 @@ def test_a_foreign_call_id_is_changed_together_with_its_result(call_id: str) -> 
     result = LLMMessage(role="tool", content="r", tool_call_id=call_id)
     chat = CHAT.build_body(question(user("x"), message, result))["messages"]
     assert chat[1]["tool_calls"][0]["id"] == chat[2]["tool_call_id"] != call_id
+    assert re.fullmatch("[a-zA-Z0-9]{9}", chat[2]["tool_call_id"]), "Mistral takes no other"
     items = RESPONSES.build_body(question(user("x"), message, result))["input"]
     assert items[1]["call_id"] == items[2]["call_id"] == chat[2]["tool_call_id"]
     blocks = MESSAGES.build_body(question(user("x"), message, result))["messages"]

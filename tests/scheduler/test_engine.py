@@ -5,7 +5,7 @@ and kills.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -21,6 +21,7 @@ from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, SlotRange
+from daemon.store.routines import RoutineRepository
 from daemon.store.runs import RunRepository
 from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
@@ -718,6 +719,38 @@ async def test_slots_due_under_the_old_definition_start_before_a_reload(
     harness.time.move_to(at("01 09:00"))
     await harness.reload(routine("a", {"cron": "0 10 * * *"}))
     assert harness.starts == ["a 01 09:00", "b 01 09:00"]
+
+
+class AbsentRoutines(RoutineRepository):
+    """A journal that does not know the failures of routines while its database is `away`."""
+
+    away = False
+
+    async def find_failing(self, names: Iterable[str]) -> list[str]:
+        if self.away:
+            raise StoreFull("the database does not answer")
+        return await super().find_failing(names)
+
+
+def journal_that_goes_away(database: Database, *, clock: Any) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.routines = AbsentRoutines(database, clock=clock, runs=journal.runs)
+    return journal
+
+
+async def test_a_routine_of_a_reload_that_failed_halfway_starts_after_the_next_one(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("old"), journal=journal_that_goes_away)
+    routines = harness.journal.routines
+    assert isinstance(routines, AbsentRoutines)
+    routines.away = True
+    with pytest.raises(StoreFull):
+        await harness.reload(routine("old"), routine("new"))
+    routines.away = False
+    await harness.reload(routine("old"), routine("new"))
+    await harness.reach("01 09:00")
+    assert sorted(harness.starts) == ["new 01 09:00", "old 01 09:00"]
 
 
 async def test_a_returning_routine_has_a_new_baseline(harness: EngineHarness) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, Self, get_args
 
 import structlog
@@ -40,6 +41,8 @@ MAX_REPORT_CHARACTERS = 6_000  # of a run's report that a later run is shown
 ROUTING_TIMEOUT = 20.0
 # Withdrawn messages that are remembered, as a message may arrive after its withdrawal.
 MAX_WITHDRAWN = 1000
+# Messages of this time are answered by the next start, if the process that took them did not.
+LEFT_SINCE = timedelta(days=7)
 # The model is asked whether a message belongs to one of these many runs, the latest.
 MAX_RUNS = 20
 _AFTER_ALL_RUNS = "~"  # sorts after every id of a run
@@ -357,7 +360,25 @@ class Conversations:
         for message in messages:
             if message.id not in received_ids:
                 origin = ChatOrigin.of_event(message.event)
-                await self._follow_up(run, message.text, f"told {message.id}", origin)
+                await self._follow_up(run, message.text, _event_of_late(message), origin)
+
+    async def answer_messages_left(self) -> None:
+        """Start a new run for each message that an earlier process took for a run which ended
+        without having read it.
+        """
+        runs, slots = self._journal.runs, self._journal.slots
+        messages = await runs.find_messages_to_ended(self._clock.now() - LEFT_SINCE)
+        for run_id in dict.fromkeys(message.run for message in messages):
+            unanswered_messages = [
+                message
+                for message in messages
+                if message.run == run_id
+                and not await slots.has_event(ASK, f"{run_id}/{_event_of_late(message)}")
+            ]
+            # where the steps are gone, nobody can tell what the run has read
+            if unanswered_messages and await runs.get_steps(run_id):
+                self.inbox.put(unanswered_messages)
+                await self.answer_late_messages(await runs.get(run_id))
 
     async def load_earlier_conversation(
         self, run: Run, provider: LLMProvider
@@ -420,6 +441,11 @@ class Conversations:
             raise Refused("the run of this message has just been forgotten; ask again")
         await self._queue.submit(run)
         return run
+
+
+def _event_of_late(message: RunMessage) -> str:
+    """Return the event of a message that its run had not read when it ended."""
+    return f"told {message.id}"
 
 
 def _make_turn(run: Run, language: str) -> list[LLMMessage]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.confinement import Confinement, check_sandbox
@@ -260,19 +261,22 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
             found=f"it has no model {model!r}, or none for this key",
             fix=fix,
         )
-    elif vendor.lifecycle == "retired" or (vendor.retires and vendor.retires <= today):
+    # where the vendor has a lifecycle, a date that is past means that the model is to go any day
+    elif vendor.lifecycle == "retired" or (
+        not vendor.lifecycle and vendor.retires and vendor.retires <= today
+    ):
         date_text = f" on {vendor.retires}" if vendor.retires else ""
         fix = (
             f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
         )
         yield Check(name=name, state="fail", found=f"{model} was retired{date_text}", fix=fix)
     elif vendor.retires or vendor.lifecycle == "deprecated":
-        date_text = (
-            f" on {vendor.retires}, in {(vendor.retires - today).days} days"
-            if vendor.retires
-            else ""
-        )
-        fix = f"name another model in [providers.{provider.name}] before then"
+        date_text, until = "", "before then"
+        if vendor.retires and vendor.retires <= today:
+            date_text, until = f" any day, as of {vendor.retires}", "now"
+        elif vendor.retires:
+            date_text = f" on {vendor.retires}, in {(vendor.retires - today).days} days"
+        fix = f"name another model in [providers.{provider.name}] {until}"
         yield Check(name=name, state="warn", found=f"{model} retires{date_text}", fix=fix)
     else:
         yield Check(name=name, state="ok", found=f"has {model}")
@@ -315,7 +319,7 @@ def check_state(survey: Survey) -> Iterator[Check]:
     elif survey.state_mode is None:
         yield Check(name="state", state="ok", found=f"{text} (made at the first start)")
     elif survey.state_owner != survey.uid:
-        fix = f"chown -R {survey.uid} {text}, or run agentd as the user it belongs to"
+        fix = f"chown -R {survey.uid} {quote(text)}, or run agentd as the user it belongs to"
         yield Check(
             name="state", state="fail", found=f"{text} belongs to uid {survey.state_owner}", fix=fix
         )
@@ -327,11 +331,12 @@ def check_state(survey: Survey) -> Iterator[Check]:
         if survey.filesystem:
             description += f", {survey.filesystem}"
         if survey.state_mode & ~mode:
-            yield Check(name="state", state="fail", found=description, fix=f"chmod {mode:o} {text}")
+            fix = f"chmod {mode:o} {quote(text)}"
+            yield Check(name="state", state="fail", found=description, fix=fix)
         else:
             yield Check(name="state", state="ok", found=description)
     if survey.open_files:
-        files = " ".join(map(str, survey.open_files))
+        files = " ".join(quote(str(path)) for path in survey.open_files)
         text = f"others may read {len(survey.open_files)}"
         yield Check(name="state files", state="fail", found=text, fix=f"chmod 600 {files}")
 

@@ -93,8 +93,8 @@ def get_usage_of_runs(
 ) -> dict[str, list[tuple[int, float, float]]]:
     """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is 0.
 
-    The seconds are those that a run was under way. A run of a single attempt has no `active`: it
-    was under way from its start to its end.
+    The seconds are those that a run was under way. Earlier versions wrote no `active` of a run of a
+    single attempt: it was under way from its start to its end.
     """
     cost = (
         select(func.sum(SpendingRow.cost)).where(SpendingRow.run_id == RunRow.id).scalar_subquery()

@@ -88,6 +88,12 @@ def test_prices_equal_those_of_genai_prices(
     check_price()
 
 
+def test_a_model_of_gemini_has_its_price_under_the_name_that_is_listed(tmp_path: Path) -> None:
+    url = "https://generativelanguage.googleapis.com/v1beta/openai"
+    price = prices("open_source", url, "models/gemini-2.5-flash", tmp_path)
+    assert price.get("x") == price.get("x", "gemini-2.5-flash") is not None
+
+
 def test_a_configured_price_overrides_the_known_price(tmp_path: Path) -> None:
     more = "[providers.x.price]\ninput = 2\noutput = 10\ncache_read = 0.5"
     rates = prices("claude", None, "claude-opus-5-5", tmp_path, more).get("x")
