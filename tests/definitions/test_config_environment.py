@@ -205,6 +205,14 @@ def test_validate_names_the_variables_in_force(
     assert "the environment variable AGENTD_LOG__LEVEL sets log.level" in notes
 
 
+def test_a_fault_beside_one_of_a_variable_keeps_its_line(load: Any) -> None:
+    config = load("[log]\nlevel = 'info'\n", AGENTD_LOG__FORMAT="full")
+    keys = ("log.level", "log.format")
+    faults = [Fault(file=str(config.file), key=key, found="", problem="odd") for key in keys]
+    located = [(fault.key, fault.line) for fault in config.with_lines(faults)]
+    assert located == [("log.format", None), ("log.level", 2)]
+
+
 _NAMES = st.from_regex(r"[A-Z0-9_]{1,12}", fullmatch=True)
 _TOML = st.recursive(
     st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(codec="utf-8")),
