@@ -103,6 +103,13 @@ def test_faults_name_the_variable(load: Any) -> None:
     assert "AGENTD_PROVIDERS__LOCAL: is missing" in fault
     assert "(it sets providers.local.base_url of config.toml)" in fault
     assert "config.toml" in faults_of(load, '[log]\nkeep = "x"\n', AGENTD_LOG__LEVEL="debug")[0]
+    (fault,) = faults_of(load, CLAUDE, AGENTD_PROVIDERS__CLOD__MODEL="x")
+    assert fault.startswith(
+        "the environment: AGENTD_PROVIDERS__CLOD__MODEL: config.toml has no [providers.clod]: "
+        "providers.clod.kind is missing"
+    )
+    (fault,) = faults_of(load, "", AGENTD_LOG__KEEP="3", AGENTD_LOG__LEVEL="x")
+    assert fault.startswith("the environment: AGENTD_LOG__LEVEL: expected")
     (fault,) = faults_of(load, "", AGENTD__PROVIDER__MODEL="x", AGENTD__PROVIDER="offline")
     assert fault.startswith("the environment: AGENTD__PROVIDER__MODEL: provider is no table")
 
