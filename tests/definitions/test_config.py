@@ -119,8 +119,10 @@ def test_every_table_is_read(load: Any) -> None:
         ),
         (
             "[providers.a]",
-            'providers.a.kind: is missing; one of "openai", "claude", "minimax", "open_source", '
-            '"command", "offline", "scripted"',
+            (
+                'providers.a.kind: is missing; one of "openai", "claude", "minimax", '
+                '"open_source", "command", "offline", "scripted"'
+            ),
         ),
         ('[chat.a]\ntoken_file = "t"\nallow = [1]', 'chat.a.kind: is missing; one of "telegram"'),
         (
