@@ -49,11 +49,11 @@ _agentctl() {
             completion) words="" ;;
             forecast) words="--days --json" ;;
             metrics) words="--textfile --json" ;;
-            backup) words="--json" ;;
-            restore) words="--json" ;;
-            service) words="install uninstall --json" ;;
-            export) words="--json" ;;
-            import) words="--json" ;;
+            backup) words="" ;;
+            restore) words="" ;;
+            service) words="install uninstall" ;;
+            export) words="" ;;
+            import) words="" ;;
             import-crontab) words="--json" ;;
             rename) words="--json" ;;
             adopt) words="--json" ;;

@@ -166,17 +166,12 @@ complete -c agentctl -n __fish_use_subcommand -a metrics -d 'numbers for Prometh
 complete -c agentctl -n '__fish_seen_subcommand_from metrics' -l textfile
 complete -c agentctl -n '__fish_seen_subcommand_from metrics' -l json
 complete -c agentctl -n __fish_use_subcommand -a backup -d 'copy all it knows into one file, while it runs, without a daemon too'
-complete -c agentctl -n '__fish_seen_subcommand_from backup' -l json
 complete -c agentctl -n __fish_use_subcommand -a restore -d 'put a backup back; everything stands still until resume --all'
-complete -c agentctl -n '__fish_seen_subcommand_from restore' -l json
 complete -c agentctl -n __fish_use_subcommand -a service -d 'install or uninstall a systemd unit, shown first'
 complete -c agentctl -n '__fish_seen_subcommand_from service' -a install
 complete -c agentctl -n '__fish_seen_subcommand_from service' -a uninstall
-complete -c agentctl -n '__fish_seen_subcommand_from service' -l json
 complete -c agentctl -n __fish_use_subcommand -a export -d 'routines with their history for another machine, without a daemon too'
-complete -c agentctl -n '__fish_seen_subcommand_from export' -l json
 complete -c agentctl -n __fish_use_subcommand -a import -d 'take in what was exported elsewhere, while no daemon runs'
-complete -c agentctl -n '__fish_seen_subcommand_from import' -l json
 complete -c agentctl -n __fish_use_subcommand -a import-crontab -d 'turn the lines of a crontab into routines, shown first, without a daemon too'
 complete -c agentctl -n '__fish_seen_subcommand_from import-crontab' -l json
 complete -c agentctl -n __fish_use_subcommand -a rename -d 'give a routine another name; its history goes along'

@@ -15,7 +15,7 @@ _DURATION = re.compile(
     r"(?:(\d+)(?:m|mins?|minutes?))?(?:(\d+(?:\.\d+)?)(?:s|secs?|seconds?))?"
 )
 _SECONDS_OF_UNITS = (604_800, 86_400, 3600, 60, 1)
-_LONGEST = timedelta(days=366 * 10)
+LONGEST = timedelta(days=366 * 10)
 
 
 def parse_duration(text: str) -> timedelta | None:
@@ -31,7 +31,7 @@ def parse_duration(text: str) -> timedelta | None:
         float(count or 0) * size
         for count, size in zip(match.groups(), _SECONDS_OF_UNITS, strict=True)
     )
-    if seconds > _LONGEST.total_seconds():
+    if seconds > LONGEST.total_seconds():
         raise ValueError(f"{text.strip()!r} is longer than ten years")
     return timedelta(seconds=seconds)
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
@@ -160,6 +161,16 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("root"):
                 item.add_marker(pytest.mark.skip("needs to be root: sudo pytest -m root"))
+
+
+@pytest.fixture
+def unused_address():
+    """The address, HOST:PORT, of a port that is taken, and where nobody listens: it refuses every
+    connection.
+    """
+    with socket.socket() as taken_port:
+        taken_port.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken_port.getsockname()[1]}"
 
 
 @pytest.fixture

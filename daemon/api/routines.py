@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from daemon.api.binding import Flag, Limit, RouteRow, Seconds
 from daemon.api.context import ApiContext
-from daemon.api.moments import parse_moment
+from daemon.api.moments import parse_schedule_moment
 from daemon.api.paging import page_of_keys
 from daemon.api.problems import InvalidRequest
 from daemon.api.routine_states import (
@@ -144,7 +144,7 @@ async def pause_routine(
             "'until' and 'seconds' are two ends of one pause; send one",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         )
-    end = parse_moment("until", until) if until is not None else None
+    end = parse_schedule_moment("until", until) if until is not None else None
     if end is not None and end <= api.clock.now():
         raise InvalidRequest(
             f"'until': {iso(end)} has passed already", HTTPStatus.UNPROCESSABLE_ENTITY

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from daemon.api.binding import Limit, Offset, RouteRow, WholeNumber
 from daemon.api.context import ApiContext
-from daemon.api.moments import parse_moment
+from daemon.api.moments import parse_moment, parse_schedule_moment
 from daemon.api.paging import next_offset
 from daemon.api.routine_states import (
     BATCH,
@@ -83,7 +83,7 @@ async def explain_slot(api: ApiContext, *, name: str, at: str | None = None) -> 
     schedule, state, now = api.engine.schedule(routine), api.engine.states[name], api.clock.now()
     journal = api.journal
     if at is not None:
-        first = parse_moment("at", at)
+        first = parse_schedule_moment("at", at)
     else:
         is_timed = bool(schedule.clock_entries)
         slots = await journal.slots.find(name, now=now, limit=20)
@@ -199,7 +199,7 @@ async def load_next_slots(
     """
     until = api.clock.now() + timedelta(days=days) if days else None
     last_start, _, last_name = (cursor or "").partition(" ")
-    since = (parse_moment("cursor", last_start), last_name) if cursor else None
+    since = (parse_schedule_moment("cursor", last_start), last_name) if cursor else None
     starts, has_more = await _find_soonest_slots(api, names, count, since=since, until=until)
     next_cursor = f"{starts[-1][0].isoformat()} {starts[-1][1]}" if has_more else None
     items = [FireView(routine=name, at=iso(at)) for at, name in starts]

@@ -7,9 +7,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+<<<<<<< HEAD
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+=======
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+>>>>>>> main
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,6 +52,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+# The key, in the table `meta` of the journal, of when a daemon was stopped last.
+STOPPED_AT = "stopped_at"
 # Seconds between looks at a run that a worker may have taken: no event of it reaches this process.
 POLL_SECONDS = 1.0
 # Seconds in which a process ends after one of its parts has failed, whatever else hangs.
@@ -85,7 +92,8 @@ async def serve(
     server = ApiServer(api, listener)
 
     def request_stop() -> None:
-        limit_end(config.daemon.grace.total_seconds() + STOP_SECONDS)
+        # of the config in force: a reload may have changed it
+        limit_end(app.settings.config.daemon.grace.total_seconds() + STOP_SECONDS)
         if stop.is_set():  # Ctrl-C once more: do not wait for the runs
             app.tasks.create_task(queue.stop(0), name="stop without grace")
         stop.set()
@@ -128,6 +136,8 @@ async def serve(
         queue.hold_parked(waiting_runs)
         # runs of an earlier process go first: they have waited longest
         await queue.submit_all(await _runs_to_resume(app, earlier_runs))
+        with suppress(DaemonError):  # a full disk, a damaged step: the next start tries it again
+            await app.runs.conversations.answer_messages_left()
         background.start([BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run)])
         await engine.start(contents)
         background.start([BackgroundTask(name="lateness", run=engine.watch_lateness)])
@@ -153,6 +163,8 @@ async def serve(
             public.stop()
         await engine.stop()
         await _drain(app)
+        with suppress(DaemonError):  # a full disk: the runs say as much as after a crash
+            await app.store.journal.key_values.put(STOPPED_AT, app.clock.now().isoformat())
         server.stop()
         await serving
         await background.stop()
@@ -355,32 +367,43 @@ async def _runs_to_resume(app: App, earlier_runs: list[Run]) -> list[Run]:
 
     `earlier_runs` is what `RunRepository.recover` returned.
     """
-    journal = app.store.journal
     if app.store.shared:
         return earlier_runs  # other processes may have them, and they wait for their turn
+    earlier_runs = [run for run in earlier_runs if run.trigger != SUBAGENT]  # a parent takes it up
+    if not earlier_runs:
+        return []
+    down_since = await _last_sign_of_life(app, earlier_runs)
     runs = []
     for run in earlier_runs:
-        if run.trigger == SUBAGENT:
-            continue  # its parent takes it up again
         try:
             routine = await app.runs.parts.routine_of(run)
         except DaemonError:
             runs.append(run)  # `supervise` ends it and says why
             continue
-        steps = await journal.runs.get_steps(run.id)
-        approvals = await journal.approvals.find_of_run(run.id)
-        times = [run.created, run.started, *(approval.decided for approval in approvals)]
-        if steps:
-            times.append(steps[-1].at)
-        last_activity = max(time for time in times if time)
         schedule = schedule_of(routine, zone=app.settings.zone.key)
-        if run.event is not None or may_resume(schedule, run.slot, app.start - last_activity):
+        if run.event is not None or may_resume(schedule, run.slot, app.start - down_since):
             runs.append(run)
         else:
             from daemon.runs.run import end_abandoned
 
             await end_abandoned(run, routine, app.runs.parts.contexts.take())
     return runs
+
+
+async def _last_sign_of_life(app: App, earlier_runs: Sequence[Run]) -> datetime:
+    """Return the latest moment of which it is known that an earlier process was alive: it was
+    stopped then, or one of its runs got on. A run may have waited for long without a step.
+    """
+    journal = app.store.journal
+    times = [time for run in earlier_runs for time in (run.created, run.started) if time]
+    for run in earlier_runs:
+        with suppress(DaemonError):  # damaged steps: `supervise` ends the run and says so
+            times += [step.at for step in (await journal.runs.get_steps(run.id))[-1:] if step.at]
+        approvals = await journal.approvals.find_of_run(run.id)
+        times += [approval.decided for approval in approvals if approval.decided]
+    if stopped_at := await journal.key_values.get(STOPPED_AT):
+        times.append(datetime.fromisoformat(stopped_at))
+    return min(max(times), app.start)  # later ones were written while the clock was wrong
 
 
 async def _wait_for_end(run: Run, events: AsyncIterator[Json], app: App) -> None:

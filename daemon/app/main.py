@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
@@ -651,7 +652,6 @@ def once(options: CommandLine) -> int:
 
     import_for_runs()
     from daemon.cli.call import USAGE, exit_code_of
-    from daemon.cli.client import Client, Unreachable
     from daemon.cli.main import main as agentctl
     from daemon.cli.run_input import read_input
 
@@ -695,15 +695,28 @@ def once(options: CommandLine) -> int:
     try:
         return asyncio.run(run_here())
     except StateBusy as busy:
-        socket = _socket_path(options)
-        try:
-            Client(os.fspath(socket)).connect().close()
-        except Unreachable:
+        socket = _find_daemon(options)
+        if socket is None:
             raise busy from None  # it is no daemon that holds the state, but another `agentd once`
         input_arguments = [] if options.input is None else [f"--input={options.input}"]
         if options.tainted:
             input_arguments.append("--tainted")
         return agentctl(["--socket", str(socket), "run", options.routine, *input_arguments])
+
+
+def _find_daemon(options: CommandLine) -> Path | None:
+    """Return the control socket of the daemon on the state folder, which may listen elsewhere than
+    one that would be started from here: cron sets no XDG_RUNTIME_DIR. None if none answers.
+    """
+    from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable
+
+    paths = socket_paths(None, os.environ, user_home(), uid=os.getuid())
+    for path in dict.fromkeys([_socket_path(options), *paths]):
+        with suppress(Unreachable, ConnectionLost, ApiError, OSError):
+            status = Client(os.fspath(path)).request("GET", "/v1/status?counts=false")
+            if os.path.samefile(status["state"], _state_folder(options)):  # noqa: PTH121
+                return path
+    return None
 
 
 def _make_installation(options: CommandLine, *, console: bool) -> Installation:
@@ -771,7 +784,7 @@ def init(options: CommandLine) -> int:
     lines = [f"wrote {path}: {describe(path)}" for path in paths] or [
         f"everything is in {folder} already; nothing was changed"
     ]
-    _print("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
+    _print("\n".join([*lines, f"start with: agentd --config {quote(str(folder / 'config.toml'))}"]))
     return 0
 
 
@@ -902,6 +915,16 @@ def service(options: CommandLine) -> int:
             raise Refused("nothing was changed; --yes does it without a question")
         _print("\n".join(uninstall(system=system)))
         return 0
+    if options.state is not None:
+        place, hint = "/var/lib/agentd", ""
+        if not system:
+            place = "~/.local/state/agentd"
+            hint = (
+                "; for another folder install it without --state, then `systemctl --user edit "
+                "agentd`, and write [Service], Environment=AGENTD_STATE=DIR and BindPaths=DIR, a "
+                "line each"
+            )
+        raise Refused(f"the unit keeps its state in {place}{hint}")
     config = (
         Path("/etc/agentd/config.toml")
         if system and options.config is None
@@ -962,7 +985,8 @@ def backup(options: CommandLine) -> int:
         progress=make_progress_bar("copying"),
     )
     _print(
-        f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back"
+        f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore "
+        f"{quote(str(options.file))}` puts it back"
     )
     return 0
 
@@ -1008,7 +1032,7 @@ def export(options: CommandLine) -> int:
     )
     _print(
         f"wrote {options.file}: {runs} runs; on the other machine: agentctl import "
-        f"{options.file.name}"
+        f"{quote(options.file.name)}"
     )
     return 0
 

@@ -327,6 +327,8 @@ class Reloader:
                 await earlier_tracer.close()
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
         changes = await self._apply_routines(contents)
+        if config.budget != old_settings.config.budget:
+            self._engine.recheck_starts()
         await self._note_folders_in_use(config, self._engine.routines.values())
         old_restart_keys, self._restart_keys = self._restart_keys, restart_keys
         if (

@@ -261,7 +261,14 @@ async def _build(
         find_used_up_cap=budget_ledger.find_used_up_cap,
         on_waits_moved=partial(wake_waits, queue, outbox, approvals),
     )
-    conversations = Conversations(journal, memory, settings=settings, queue=queue, clock=clock)
+    conversations = Conversations(
+        journal,
+        memory,
+        settings=settings,
+        queue=queue,
+        clock=clock,
+        budget_ledger=budget_ledger,
+    )
     chat_inbound = []
     if chats:
         from daemon.chat.inbound import InboundServices

@@ -79,10 +79,10 @@ class ChatCommands:
         return HELP
 
     async def _run(self, command: ChatCommand) -> str:
-        name, _, text = command.text.partition(" ")
+        name, text = _split_name(command.text)
         if not name:
             raise Refused("which routine? /run NAME")
-        words = "\n\n".join(filter(None, (text.strip(), command.quotation)))
+        words = "\n\n".join(filter(None, (text, command.quotation)))
         run_input = input_by_hand(words, is_tainted=bool(command.quotation)) if words else None
         run = await self._engine.run_now(name, event=command.origin.event, run_input=run_input)
         targets = [
@@ -94,25 +94,25 @@ class ChatCommands:
         return f"Run `{run.id}` of `{name}` is {run.status.value}. Its report comes here{where}."
 
     async def _pause(self, command: ChatCommand) -> str:
-        name, _, duration = command.text.partition(" ")
+        name, duration = _split_name(command.text)
         if not name:
             raise Refused("which routine? /pause NAME")
         length = None
-        if duration.strip():
+        if duration:
             try:
-                length = parse_duration(duration.strip())
+                length = parse_duration(duration)
             except ValueError as error:
                 raise Refused(f"for how long? {error}, like /pause {name} 2h") from None
             if not length:
-                raise Refused(f"for how long? {duration.strip()} is no time, like /pause {name} 2h")
+                raise Refused(f"for how long? {duration} is no time, like /pause {name} 2h")
         await self._engine.pause(name, length=length)
-        end = f" for {duration.strip()}" if length else f" until /resume {name}"
+        end = f" for {duration}" if length else f" until /resume {name}"
         return f"`{name}` is paused{end}."
 
     async def _resume(self, command: ChatCommand) -> str:
-        if command.text:
-            await self._engine.resume(command.text)
-            return f"`{command.text}` goes on."
+        if name := command.text.lower():
+            await self._engine.resume(name)
+            return f"`{name}` goes on."
         names = self._paused_names()
         for name in names:
             await self._engine.resume(name)
@@ -155,6 +155,14 @@ class ChatCommands:
     def _paused_names(self) -> list[str]:
         now = self._clock.now()
         return sorted(name for name, state in self._engine.states.items() if state.is_paused(now))
+
+
+def _split_name(text: str) -> tuple[str, str]:
+    """Return the name of a routine, and what stands behind it, also in the next line. No name has
+    a capital letter, and keyboards of phones begin words with one.
+    """
+    name, *rest = text.split(maxsplit=1) or [""]
+    return name.lower(), rest[0] if rest else ""
 
 
 def _list_paragraph(title: str, items: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ class TelegramChat:
         self._token, self._base_url = token, base_url.rstrip("/")
         self._bot = token.partition(":")[0]
         """The id of the bot's own account."""
+        self._username = ""
+        """The name of that account, once it was asked for; empty before."""
         self._clients: dict[str, httpx.AsyncClient] = {}
         """One that waits for updates, and one for all else."""
         self._rate_limits: dict[str, _MessageRateLimit] = {}
@@ -85,9 +88,22 @@ class TelegramChat:
                 continue
             position = str(number + 1)
             event = parse_update(update, bot=self._bot)
-            if event is not None:
+            if event is not None and not await self._is_for_another_bot(event):
                 events.append(event)
         return EventBatch(events=events, position=position)
+
+    async def _is_for_another_bot(self, event: ChatEvent) -> bool:
+        """Tell whether an event is a command for another bot of a group: `/run@other_bot disks`."""
+        command = isinstance(event, ReceivedMessage) and re.match(r"/\w+@(\w+)", event.text)
+        if not command:
+            return False
+        if not self._username:
+            try:
+                account = await self._call("getMe", {})
+            except ChatFailed:  # rather one answer too many than none
+                return False
+            self._username = _text_at(account, "username") if isinstance(account, dict) else ""
+        return bool(self._username) and command[1].lower() != self._username.lower()
 
     def split(
         self, markdown: str, *, run: str = "", sanitize: Callable[[str], str] = str

@@ -46,6 +46,10 @@ def validate(call: Call) -> int:
 def policy(call: Call) -> int:
     """Check, explain, test, backtest or suggest a policy: that of the daemon, if one answers."""
     subcommand, arguments = call.rest[:1], list(call.rest[1:])
+    if subcommand == ["--json"]:  # `agentctl --json policy check`
+        subcommand, arguments = arguments[:1], ["--json", *arguments[1:]]
+    if not subcommand or subcommand[0].startswith("-"):
+        exec_agentd(["policy", *call.rest])  # it says which subcommands there are
     # options after `--` belong to the command that is explained
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = with_daemon_paths(call, arguments[:end])

@@ -133,8 +133,9 @@ class Client:
     ) -> Iterator[Any]:
         try:
             for chunk in answer.read_chunks(on_idle):
-                for line in chunk.decode().splitlines():
-                    if line.startswith("data: "):
+                # not splitlines(), for which U+2028 and others within a text end a line, too
+                for line in chunk.split(b"\n"):
+                    if line.startswith(b"data: "):
                         yield json.loads(line[6:])
         finally:
             connection.close()
@@ -162,6 +163,9 @@ class Client:
         )
         try:
             connection.sendall(head.encode() + data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # a body that is too long is answered before its end; without an answer, reading
+            # finds the connection closed
         except OSError as error:
             connection.close()
             raise ConnectionLost(self.socket_path) from error
@@ -255,7 +259,10 @@ class _HttpAnswer:
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._buffer = connection, b""
         status_line, *lines = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        self.status = int(status_line.split(" ", 2)[1])
+        _, _, status = status_line.partition(" ")
+        if not (status_line.startswith("HTTP/") and status[:3].isdecimal()):
+            raise ConnectionLost("what came back is not HTTP")
+        self.status = int(status[:3])
         self.headers = {}
         for line in lines:
             name, _, value = line.partition(":")
@@ -270,8 +277,8 @@ class _HttpAnswer:
     def read_chunks(self, on_idle: Callable[[], None] | None) -> Iterator[bytes]:
         """Yield the chunks of a body in chunked transfer coding (RFC 9112, 7.1)."""
         while size := int(self._read_until(b"\r\n", on_idle).split(b";")[0], 16):
-            yield self._read_exactly(size)
-            self._read_until(b"\r\n")
+            yield self._read_exactly(size, on_idle)
+            self._read_until(b"\r\n", on_idle)
 
     def _read_until(self, delimiter: bytes, on_idle: Callable[[], None] | None = None) -> bytes:
         while delimiter not in self._buffer:
@@ -279,9 +286,9 @@ class _HttpAnswer:
         data, _, self._buffer = self._buffer.partition(delimiter)
         return data
 
-    def _read_exactly(self, size: int) -> bytes:
+    def _read_exactly(self, size: int, on_idle: Callable[[], None] | None = None) -> bytes:
         while len(self._buffer) < size:
-            self._receive(None)
+            self._receive(on_idle)
         data, self._buffer = self._buffer[:size], self._buffer[size:]
         return data
 

@@ -19,15 +19,14 @@ def doctor(call: Call) -> int:
     if not all(argument == "--json" for argument in call.rest):
         exec_agentd(["doctor", *call.rest])
     try:
-        answer = call.request("GET", "/v1/doctor")
+        answer = call.request_and_print("GET", "/v1/doctor")
     except Unreachable as error:
         if not call.json:
             paths = ", ".join(path for path, _ in error.attempts)
             call.err.write_line(call.err.paint(f"no daemon answers at {paths}", YELLOW))
         exec_agentd(["doctor", *call.rest])
-    if answer is None:
-        return DONE
-    write_checks(call.out, answer["checks"])
+    if not call.json:
+        write_checks(call.out, answer["checks"])
     return DONE if answer["ok"] else NOT_SUCCEEDED
 
 

@@ -19,7 +19,8 @@ def show_forecast(call: Call) -> int:
 
     Without `--days` the days are not listed, only their routines.
     """
-    forecast = call.request("GET", f"/v1/forecast?days={call.days or DEFAULT_DAYS}")
+    days = DEFAULT_DAYS if call.days is None else call.days
+    forecast = call.request("GET", f"/v1/forecast?days={days}")
     if forecast is None:
         return DONE
     out = call.out

@@ -105,8 +105,9 @@ def _report_unreachable(error: Unreachable) -> int:
     if len(error.attempts) > 1 and _report_holder():
         return UNREACHABLE
     command = start_command()
-    # with a named socket there is one attempt, and an installed unit knows its config
-    if command.endswith("agentd") and len(error.attempts) > 1:
+    is_unit = command.startswith("systemctl ")  # it knows its config
+    # with a named socket there is one attempt
+    if not is_unit and len(error.attempts) > 1:
         from pathlib import Path
 
         from daemon.definitions.paths import find_config, user_home
@@ -115,7 +116,7 @@ def _report_unreachable(error: Unreachable) -> int:
             sys.stderr.write(
                 f"There is no config yet. `{command} init` writes one to ~/.config/agentd; then\n"
             )
-    elif command.endswith("agentd") and len(error.attempts) == 1:
+    elif not is_unit:
         command += ", and the --config and --state of the one that was there"
     sys.stderr.write(f"Start it with: {command}\n")
     return UNREACHABLE

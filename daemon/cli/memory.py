@@ -50,12 +50,13 @@ def main(call: Call) -> int:
     except BrokenPipeError:
         raise
     except (OSError, UnicodeDecodeError) as error:
-        if not options.get("file"):  # to export to or import from
+        if options.get("file") is None:  # to export to or import from
             raise
         reason = "not UTF-8 text"
         if isinstance(error, OSError):
             reason = error.strerror or str(error) or type(error).__name__
-    call.err.write_line(f"agentctl: {options['file']}: {reason}")
+    name = options["file"] or "''"
+    call.err.write_line(f"agentctl: {name}: {reason}")
     return NOT_SUCCEEDED
 
 
@@ -308,7 +309,13 @@ def _write_erasure_plan(call: Call, plan: Mapping[str, Any]) -> None:
         write_hidden_count(len(quotes))
     if plan["out_of_reach"]:
         out.write_title("Out of reach, to be deleted by you")
-        for line in plan["out_of_reach"]:
+        lines = list(plan["out_of_reach"])
+        if limit and len(lines) > limit:  # reports by run first, then what holds of all of them
+            rest = lines[-_MAX_ERASURE_LINES // 2 :]
+            lines = lines[: limit - len(rest)]
+            hidden_count = len(plan["out_of_reach"]) - len(lines) - len(rest)
+            lines += [f"… and {hidden_count} more; --all shows them", *rest]
+        for line in lines:
             out.write_line(out.paint(f"  {out.sanitize(line)}", YELLOW))
 
 

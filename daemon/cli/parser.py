@@ -43,7 +43,7 @@ def seconds_of_duration(text: str) -> float:
     """Return the seconds of a duration such as `30s` or `2 minutes`, or of a number without a unit,
     or raise ArgumentTypeError.
     """
-    from daemon.durations import parse_duration
+    from daemon.durations import LONGEST, parse_duration
 
     try:
         duration = parse_duration(text)
@@ -55,7 +55,9 @@ def seconds_of_duration(text: str) -> float:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not 0 <= value < float("inf"):
+    if value > LONGEST.total_seconds():
+        raise ArgumentTypeError(f"{text[:80]!r} is longer than ten years")
+    if not value >= 0:  # nor is it a number at all
         raise ArgumentTypeError(f"expected a duration, like 30s or 2m (found {text[:80]!r})")
     return value
 

@@ -15,9 +15,10 @@ _MAX_ROUTINES_ASKED = 20
 
 def reload(call: Call) -> int:
     """Read config, policy and routines again; show what has changed, and what is wrong."""
-    answer = call.request("POST", "/v1/reload")
-    if answer is None:
-        return DONE
+    answer = call.request_and_print("POST", "/v1/reload")
+    code = NOT_SUCCEEDED if answer["faults"] else DONE
+    if call.json:
+        return code
     changes = [
         f"{kind} {', '.join(answer[kind])}"
         for kind in ("added", "changed", "removed")
@@ -34,4 +35,4 @@ def reload(call: Call) -> int:
             write_policy_notes(call.err, routine)
     for fault in answer["faults"]:
         call.err.write_prose(call.err.sanitize(fault["text"]), colour=RED)
-    return NOT_SUCCEEDED if answer["faults"] else DONE
+    return code

@@ -61,9 +61,12 @@ def replay(call: Call) -> int:
 
 def _is_frozen_run(run: str) -> bool:
     folder = Path(run)
-    return folder.is_dir() and (
-        "/" in run or any((folder / name).is_file() for name in FROZEN_RUN_FILES)
-    )
+    try:
+        return folder.is_dir() and (
+            "/" in run or any((folder / name).is_file() for name in FROZEN_RUN_FILES)
+        )
+    except OSError:  # no path is so long, or nobody may look into the folder
+        return False
 
 
 def _exec_agentd_replay(call: Call, options: Mapping[str, str]) -> NoReturn:

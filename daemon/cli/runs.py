@@ -30,6 +30,7 @@ SANDBOX_LEVELS = {
     "off": "none, as the policy wants it",
 }
 
+MAX_LIMIT = 1000  # the API refuses more
 # A tool's process tree is stopped within a few seconds.
 CANCEL_TIMEOUT_SECONDS = 10
 
@@ -65,8 +66,15 @@ def list_runs(call: Call) -> int:
     ]
     out.write_table(["", "RUN", "ROUTINE", "BY", "TOOK", "OUTCOME"], rows)
     if answer["next"]:
-        out.write_line(out.paint(f"there are more: -n {call.limit * 5} shows them", DIM))
+        out.write_line(out.paint(f"there are more: {hint_for_more(call.limit)}", DIM))
     return DONE
+
+
+def hint_for_more(limit: int) -> str:
+    """Return how to see runs that a list of `limit` has left out."""
+    if limit >= MAX_LIMIT:
+        return "name a routine, or a --status"
+    return f"-n {min(limit * 5, MAX_LIMIT)} shows them"
 
 
 def _describe_duration(run: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ DEFAULT_START_COUNT = 10
 DEFAULT_CALENDAR_DAYS = 30
 # More lines than anybody reads, and more events than a calendar takes well.
 MAX_START_COUNT = 5000
+MAX_LIMIT = 100_000  # of -n: the daemon finds some ten thousand starts in a second
 PAGE_SIZE = 1000  # items; the API refuses more
 
 
@@ -35,8 +36,10 @@ def list_next_starts(call: Call) -> int:
         days = DEFAULT_CALENDAR_DAYS
     if limit is None:
         limit = DEFAULT_START_COUNT if days is None else MAX_START_COUNT
-    if limit < 1:
-        call.err.write_line(f"agentctl: -n: at least 1 (found {limit})")
+    if not 1 <= limit <= MAX_LIMIT:
+        call.err.write_line(
+            f"agentctl: -n: expected a number from 1 to {MAX_LIMIT} (found {limit})"
+        )
         return USAGE
     path = f"/v1/routines/{quote(call.routine)}/next" if call.routine else "/v1/next"
     path += f"?count={min(limit, PAGE_SIZE)}"
@@ -112,7 +115,7 @@ def _write_calendar(call: Call, starts: list[Any]) -> None:
 def explain_slot(call: Call) -> int:
     """Explain in one sentence what became of a slot, and by which rule."""
     path = f"/v1/routines/{quote(call.routine)}/why"
-    if call.at:
+    if call.at is not None:
         at = _parse_time(call, "--at", call.at)
         if at is None:
             return USAGE
@@ -170,7 +173,7 @@ def pause(call: Call) -> int:
         return USAGE
     body: dict[str, Any] | None = None  # without an end: until the routine is resumed
     end: datetime | None = None
-    if call.until:
+    if call.until is not None:
         until = _parse_time(call, "--until", call.until, future=True)
         if until is None:
             return USAGE

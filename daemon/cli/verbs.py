@@ -483,27 +483,32 @@ VERBS = {
         "cli.agentd_commands:backup",
         "copy all it knows into one file, while it runs, without a daemon too",
         parses_itself=True,
+        has_json=False,
     ),
     "restore": Verb(
         "cli.agentd_commands:restore",
         "put a backup back; everything stands still until resume --all",
         parses_itself=True,
+        has_json=False,
     ),
     "service": Verb(
         "cli.agentd_commands:service",
         "install or uninstall a systemd unit, shown first",
         parses_itself=True,
+        has_json=False,
         words=("install", "uninstall"),
     ),
     "export": Verb(
         "cli.agentd_commands:export",
         "routines with their history for another machine, without a daemon too",
         parses_itself=True,
+        has_json=False,
     ),
     "import": Verb(
         "cli.agentd_commands:import_",
         "take in what was exported elsewhere, while no daemon runs",
         parses_itself=True,
+        has_json=False,
     ),
     "import-crontab": Verb(
         "cli.agentd_commands:import_crontab",

@@ -295,13 +295,12 @@ def read_calendar(workspace: Path, path: str) -> Calendar:
 def parse_calendar(content: bytes, path: str) -> Calendar:
     """Return the calendar with this content. Raises CalendarError with the number of the line."""
     events: list[CalendarEvent] = []
-    moved_dates: dict[str, set[datetime]] = {}
+    moved_instances: dict[str, list[_Property]] = {}
     uids: list[str] = []
     recurring_count = per_year = 0
     for begin, properties in _split_events(content):
         uid = next((item.value for item in properties if item.name == "UID"), "")
-        if any(item.name == "RECURRENCE-ID" for item in properties):
-            moved_dates.setdefault(uid, set()).add(_instance_of(properties))
+        moved_instances.setdefault(uid, []).extend(_find_instance(properties))
         if any((item.name, item.value.upper()) == ("STATUS", "CANCELLED") for item in properties):
             continue
         event = _read_event(begin, properties)
@@ -321,8 +320,9 @@ def parse_calendar(content: bytes, path: str) -> Calendar:
         events.append(event)
         uids.append(uid)
     for index, (uid, event) in enumerate(zip(uids, events, strict=True)):
-        if event.recurrence and uid in moved_dates:  # that instance is an event of its own
-            events[index] = replace(event, excluded_times=event.excluded_times | moved_dates[uid])
+        if event.recurrence and moved_instances[uid]:  # such an instance is an event of its own
+            times = _read_list(moved_instances[uid], "RECURRENCE-ID", event)
+            events[index] = replace(event, excluded_times=event.excluded_times.union(times))
     digest = hashlib.sha256(content).hexdigest()
     return Calendar(path, digest, tuple(events))
 
@@ -430,22 +430,36 @@ def _read_summary(properties: list[_Property]) -> str:
     return shorten(" ".join(display(text).split()), MAX_SUMMARY)
 
 
-def _instance_of(properties: list[_Property]) -> datetime:
-    """Return which instance of a recurring event an event stands for, by the event's clock."""
-    moment, _, _ = next(_read_time(item) for item in properties if item.name == "RECURRENCE-ID")
-    return moment
+def _find_instance(properties: list[_Property]) -> Iterator[_Property]:
+    """Yield the property that says which instance of a recurring event an event stands for; nothing
+    if it stands for none. Raises CalendarError.
+    """
+    for item in properties:
+        if item.name != "RECURRENCE-ID":
+            continue
+        _read_time(item)
+        if "RANGE" in item.parameters:
+            raise CalendarError(
+                f"line {item.line}: RECURRENCE-ID: RANGE is not understood: it moves all later "
+                "instances"
+            )
+        yield item
 
 
 def _read_list(properties: list[_Property], name: str, event: CalendarEvent) -> Iterator[datetime]:
-    """Yield the times of EXDATE or RDATE by the event's clock."""
+    """Yield the times of EXDATE, RDATE or RECURRENCE-ID by the event's clock. A day without a time
+    is the event's time on that day, as some programs write it for events with times, too.
+    """
     for item in properties:
         if item.name != name:
             continue
         for value in item.value.split(","):
-            moment, zone, _ = _read_time(replace(item, value=value.strip()))
+            moment, zone, is_date = _read_time(replace(item, value=value.strip()))
             if zone and event.zone and zone != event.zone:
                 moment = moment.replace(tzinfo=zone).astimezone(event.zone).replace(tzinfo=None)
-            yield datetime.combine(moment.date(), time()) if event.is_all_day else moment
+            if event.is_all_day or is_date:
+                moment = datetime.combine(moment.date(), event.begin.time())
+            yield moment
 
 
 def _find_zone(name: str) -> ZoneInfo | None:

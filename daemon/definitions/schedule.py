@@ -36,6 +36,7 @@ MOST_SKIPS_IN_WORDS = 3
 SKIP_RULE = "skip = "
 SATURDAY_TO_SUNDAY = frozenset({6, 0})
 MONDAY_TO_FRIDAY = frozenset(range(1, 6))
+EVERY_DAY_OF_MONTH = frozenset(range(1, 32))
 WEEKDAY_WORDS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTH_WORDS = (
     "January",
@@ -543,6 +544,8 @@ def _times_words(hours: tuple[int, ...], minutes: tuple[int, ...]) -> str | None
     minute_step, hour_step = _even_step(minutes, 60), _even_step(hours, 24)
     if len(minutes) == 1 and hour_step:
         every = "every hour" if hour_step == 1 else f"every {hour_step} hours"
+        if hours[0]:  # the odd hours, say
+            return f"{every} from {_time_words(60 * hours[0] + minutes[0])}"
         return every if minutes == (0,) else f"{every} at minute {minutes[0]}"
     if not minute_step or minutes[0]:
         return None
@@ -569,7 +572,7 @@ def _even_step(numbers: tuple[int, ...], size: int) -> int | None:
 
 def _days_words(cron: Crontab) -> str | None:
     every_date, every_weekday = (
-        len(cron.days) == 31,
+        cron.days >= EVERY_DAY_OF_MONTH,
         {(day, crontab.EVERY) for day in range(7)} <= cron.weekdays,
     )
     months = (

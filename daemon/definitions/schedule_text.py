@@ -185,9 +185,12 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
         raise UnclearScheduleError(text, "every 0 is no interval")
     trigger: Trigger = {"every": f"{count}{UNITS[match[2]]}"}
     if match[3]:
-        interval = timedelta(**{f"{match[2]}s": count})
-        for number, unit in re.findall(rf"(\d+) ({'|'.join(UNITS)})", match[3]):
-            interval += timedelta(**{f"{unit}s": int(number)})
+        try:
+            interval = timedelta(**{f"{match[2]}s": count})
+            for number, unit in re.findall(rf"(\d+) ({'|'.join(UNITS)})", match[3]):
+                interval += timedelta(**{f"{unit}s": int(number)})
+        except OverflowError:
+            raise UnclearScheduleError(text, "that is too long") from None
         trigger = {"every": format_duration(interval)}
     remainder = match[4].strip()
     if match[1] is None and match[2] == "second" and _parse_weekdays(remainder):
@@ -292,15 +295,25 @@ def _parse_days_of_period(period: str, words: str, text: str) -> str | None:
         return _parse_days(
             words if words.endswith("month") else f"{words} of the month", text, has_time=True
         )
-    return _parse_dates(words.removeprefix("the "), text)
+    words = words.removeprefix("the ")
+    if _parse_days_of_month(words, text) is not None:
+        raise UnclearScheduleError(text, "in which month?")
+    return _parse_dates(words, text)
+
+
+def _parse_days_of_month(words: str, text: str) -> str | None:
+    """Read `1st and 15th` of each month."""
+    if not re.fullmatch(rf"{_DATE}(?:{_AND}(?:the )?{_DATE})*{_OF_THE_MONTH}", words):
+        return None
+    days = sorted({int(number) for number in re.findall(r"\d+", words)})
+    if days[-1] > 31 or days[0] < 1:
+        raise UnclearScheduleError(text, "a month has the days 1 to 31")
+    return f"{','.join(map(str, days))} * *"
 
 
 def _parse_dates(words: str, text: str) -> str | None:
-    if re.fullmatch(rf"{_DATE}(?:{_AND}(?:the )?{_DATE})*{_OF_THE_MONTH}", words):
-        days = sorted({int(number) for number in re.findall(r"\d+", words)})
-        if days[-1] > 31 or days[0] < 1:
-            raise UnclearScheduleError(text, "a month has the days 1 to 31")
-        return f"{','.join(map(str, days))} * *"
+    if (days := _parse_days_of_month(words, text)) is not None:
+        return days
     month = "|".join(f"{name}|{name[:3]}" for name in MONTHS) + "|sept"
     match = re.fullmatch(
         rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? (?P<month>{month})", words

@@ -63,7 +63,8 @@ _AT_LINE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 def syntax_fault(path: Path, text: str, message: str) -> Fault:
     """Return the fault that a message of tomllib is about, with its line; secrets are left out."""
     position = _AT_LINE.search(message)
-    lines = text.splitlines() or [""]
+    # as tomllib counts lines: the characters besides it that end one for Python may stand in texts
+    lines = text.removesuffix("\n").split("\n")
     number = int(position[1]) if position and position[1] else len(lines)
     # tomllib names the place behind the escape. Of a backslash at the end of a line, the usual one
     # of a path in Windows, that is the beginning of the next line.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -19,7 +20,7 @@ from daemon.definitions.shape import (
     models_at,
     path_of,
 )
-from daemon.definitions.words import may_be_secret, nearest
+from daemon.definitions.words import may_be_secret, nearest, show_value
 from daemon.models import Json
 
 _TEXT = "expected text in quotes"
@@ -159,15 +160,34 @@ def _hint(
         case "tuple_type" | "list_type" if isinstance(value, str):
             if may_be_secret(value, format_key_path(*path)):
                 return ""
-            text = json.dumps(value, ensure_ascii=False)
+            if models_at(model, (*path, 0)):  # a list of tables
+                return f"write [[{format_key_path(*path)}]] with two brackets, and its keys below"
+            words = _split_words(value) if path[-1] == "command" else [value]
+            text = json.dumps(words, ensure_ascii=False)
             # TOML takes no control characters as they are, and a terminal should not get them
             escaped_text = "".join(
                 char if char.isprintable() else f"\\U{ord(char):08X}" for char in text
             )
-            return f"write [{escaped_text}]"
+            return f"write {escaped_text}"
+        case "string_type" if isinstance(value, list) and len(value) == 1:
+            if isinstance(value[0], str) and not may_be_secret(value, format_key_path(*path)):
+                return f"write {show_value(value[0])}"
+        case "model_type" | "model_attributes_type" if isinstance(value, str | int | float):
+            if isinstance(path[-1], int):
+                key = format_key_path(*path[:-1])
+                return f"write [[{key}]] with two brackets, and its keys below"
+            return f"write [{format_key_path(*path)}], and its keys below"
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{format_key_path(*path)}]] with two brackets"
     return ""
+
+
+def _split_words(text: str) -> list[str]:
+    """Return the words of a command as a shell would cut them."""
+    try:
+        return shlex.split(text) or [text]
+    except ValueError:  # a quote without an end
+        return text.split() or [text]
 
 
 def _hint_for_plural(path: Loc, name: str, model: type[BaseModel]) -> str:

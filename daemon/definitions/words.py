@@ -17,6 +17,8 @@ _OUR_NAMES = {
     "anthropic": "claude",
     "chatgpt": "openai",
     **dict.fromkeys(("ollama", "llamacpp", "lmstudio", "vllm", "openrouter"), "open_source"),
+    **dict.fromkeys(("openai-compatible", "openai_compatible", "compatible"), "open_source"),
+    **dict.fromkeys(("deepseek", "gemini", "glm", "kimi", "mistral", "xai"), "open_source"),
     **dict.fromkeys(("smtp", "sendmail", "gmail"), "mail"),
     **dict.fromkeys(("telegram", "slack", "ntfy", "discord", "matrix"), "apprise"),
     **dict.fromkeys(("bash", "sh", "terminal", "exec", "execute"), "shell"),

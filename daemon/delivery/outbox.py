@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from daemon.delivery.channels.base import Channel
-from daemon.errors import DaemonError, DeliveryFailed, RecipientRemoved, TargetAbsent
+from daemon.errors import (
+    DaemonError,
+    DeliveryFailed,
+    NotFound,
+    RecipientRemoved,
+    TargetAbsent,
+)
 from daemon.models import Delivery, Json, Run, Status
 from daemon.system.clock import wait_until
 from daemon.telemetry.metrics import Metrics
@@ -134,6 +140,8 @@ class Outbox:
         self._busy: set[str] = set()
         self._absent_targets: set[str] = set()
         """Targets that this machine does not have; the log has a note of each."""
+        self._unwritten_receipts: dict[int, str] = {}
+        """Receipts that the journal has not taken yet, by delivery: these are not sent again."""
 
     def wake(self) -> None:
         """Check for due deliveries at once: one was added, or the clock was set."""
@@ -176,7 +184,11 @@ class Outbox:
 
     async def _send_all(self, target: str, deliveries: list[Delivery]) -> None:
         try:
-            for delivery in deliveries:
+            for number, delivery in enumerate(deliveries):
+                # while the ones before were sent, a person may have dropped it, or the question in
+                # it was answered
+                if number and not await self._journal.outbox.is_pending(delivery.id):
+                    continue
                 await self._send(delivery)
         except DaemonError as error:
             # The result was not written, so the delivery is still due. Wait, or a full disk would
@@ -188,6 +200,9 @@ class Outbox:
             self.wake()
 
     async def _send(self, delivery: Delivery) -> None:
+        if delivery.id in self._unwritten_receipts:  # the disk was full when it had arrived
+            await asyncio.shield(self._record_arrival(delivery))
+            return
         try:
             async with asyncio.timeout(_SEND_LIMIT):
                 receipt = await self._channel(delivery.target).send(delivery)
@@ -215,10 +230,21 @@ class Outbox:
                 target=delivery.target,
                 receipt=proof,
             )
+            self._unwritten_receipts[delivery.id] = proof
             # Shielded, or a report that has arrived would be sent again after a stop in this
             # moment.
-            await asyncio.shield(self._journal.outbox.mark_delivered(delivery.id, proof))
-            self._metrics.count_delivery(delivery.target, "delivered")
+            await asyncio.shield(self._record_arrival(delivery))
+
+    async def _record_arrival(self, delivery: Delivery) -> None:
+        """Write the receipt of a delivery that has arrived."""
+        proof = self._unwritten_receipts[delivery.id]
+        try:
+            await self._journal.outbox.mark_delivered(delivery.id, proof)
+        except NotFound:  # it was deleted with its run
+            del self._unwritten_receipts[delivery.id]
+            raise
+        del self._unwritten_receipts[delivery.id]
+        self._metrics.count_delivery(delivery.target, "delivered")
 
     async def _leave_out(self, delivery: Delivery, reason: TargetAbsent | RecipientRemoved) -> None:
         """Leave out a delivery that nobody can or may get: it is never sent, and nothing is wrong.
@@ -251,7 +277,8 @@ class Outbox:
         if retry and (wait := wait_after(delivery.attempts + 1)):
             requested_wait = timedelta(seconds=min(retry_after, _RETRY_PERIOD.total_seconds()))
             next_attempt = self._clock.now() + max(wait, requested_wait)
-        await self._journal.outbox.mark_failed(delivery.id, error, next_attempt)
+        if not await self._journal.outbox.mark_failed(delivery.id, error, next_attempt):
+            return  # a person has dropped it meanwhile
         self._metrics.count_delivery(delivery.target, "put_off" if next_attempt else "failed")
         write = log.warning if next_attempt else log.error
         write(

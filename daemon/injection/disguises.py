@@ -14,6 +14,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import islice
 from urllib.parse import unquote
 
 # --- characters
@@ -39,6 +40,16 @@ _ENCLOSED = {
     for index in range(26)
 }
 _TAG_CHARACTERS = re.compile("[\U000e0020-\U000e007e]+")
+# The flags of England, Scotland and Wales: a black flag with the name of the country in tag
+# characters.
+_FLAGS = re.compile(
+    "\U0001f3f4(?:"
+    + "|".join(
+        "".join(chr(0xE0000 + ord(char)) for char in country)
+        for country in ("gbeng", "gbsct", "gbwls")
+    )
+    + ")\U000e007f"
+)
 _TAG_CHARACTER_PREFIX = "\U000e0020".encode()[:2]
 # Format characters, variation selectors and marks over letters, none of which changes the meaning.
 _INVISIBLE = re.compile(
@@ -88,9 +99,12 @@ def drop_ascii(text: str) -> str:
 
 
 def read_tag_characters(text: str) -> str:
-    """Return what stands in Unicode tag characters: text that a model reads and nobody sees."""
+    """Return what stands in Unicode tag characters: text that a model reads and nobody sees.
+
+    Flags of countries, which are written in them, too, are left out.
+    """
     runs = (
-        _TAG_CHARACTERS.findall(text)
+        _TAG_CHARACTERS.findall(_FLAGS.sub("", text))
         if _TAG_CHARACTER_PREFIX in text.encode(errors="surrogatepass")
         else []
     )
@@ -191,8 +205,9 @@ def unescape(text: str) -> str:
     """Return the text with the escapes of JSON, HTML and URLs read."""
     if "\\" in text:
         text = _ESCAPES.sub(_character, text)
-    if "&" in text and _ENTITY.search(text):
-        text = html.unescape(text)
+    for _ in range(2):  # a feed may hold the escaped text of a page that has escapes itself
+        if "&" in text and _ENTITY.search(text):
+            text = html.unescape(text)
     if "%" in text and _PERCENT.search(text):
         text = unquote(text.replace("+", " "), errors="replace")
     return text
@@ -209,10 +224,23 @@ def _character(match: re.Match[str]) -> str:
 
 # --- whole texts in another writing
 
+_QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2}[^=\n]{0,60}(?:=?\n)?){3}")
+
+
+def decode_quoted_printable(text: str) -> str:
+    """Return the text with the escapes of mails read (=20); itself if there are none."""
+    if "=" not in text or not _QUOTED_PRINTABLE.search(text):
+        return text
+    raw = text.encode(errors="replace")
+    return binascii.a2b_qp(raw).decode(errors="replace")
+
+
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,4000}={0,2}")
 _BASE32 = re.compile(r"\b[A-Z2-7]{32,4000}={0,6}")
 _HEX = re.compile(r"(?:(?:\\x|0x)?[0-9A-Fa-f]{2}[ :,]?){16,2000}")
-_MAX_RUNS = 24  # encoded runs looked at in one text
+_MAX_RUNS = 200  # texts that are decoded of one text, of each kind of code
+# A line of base64 or hexadecimal, as mails and programs break it: quoted or indented at most.
+_ENCODED_LINE = re.compile(r"[ \t>|#*]*([A-Za-z0-9+/_-]{4,4000}={0,2})[ \t\r]*")
 _MIN_RUN = 20
 _LOWER_PAIRS = frozenset(f"{byte:02x}" for byte in range(256))
 _PAIRS = _LOWER_PAIRS | {pair.upper() for pair in _LOWER_PAIRS}
@@ -229,22 +257,39 @@ def decode_runs(text: str, words: Set[str]) -> Iterator[str]:
     if not _may_be_encoded(text, words):
         return
     chunks = text.split()
-    long_chunks = [chunk for chunk in chunks if len(chunk) >= _MIN_RUN]
+    # before its lines, a broken run as a whole
+    long_chunks = [*_join_encoded_lines(text), *(run for run in chunks if len(run) >= _MIN_RUN)]
     runs = [match[0] for chunk in long_chunks for match in _BASE64.finditer(chunk)]
     runs = [
         run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))
     ]
-    for run in runs[:_MAX_RUNS]:
-        if decoded_text := _from_base64(run) or _from_base32(run):
-            yield decoded_text
+    # most runs are names and checksums, which are no text
+    decoded_texts = (_from_base64(run) or _from_base32(run) for run in runs)
+    yield from islice(filter(None, decoded_texts), _MAX_RUNS)
     sources = long_chunks
     if len(_PAIRS.intersection(chunks)) >= _MIN_PAIRS or text.count("0x") >= 16:
         sources = [*long_chunks, text]
-    hex_runs = [match[0] for source in sources for match in _HEX.finditer(source)]
-    for run in hex_runs[:_MAX_RUNS]:
-        digits = re.sub(r"\\x|0x|[^0-9A-Fa-f]", "", run)
-        if decoded_text := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
-            yield decoded_text
+    hex_runs = (match[0] for source in sources for match in _HEX.finditer(source))
+    yield from islice(filter(None, map(_from_hexadecimal, hex_runs)), _MAX_RUNS)
+
+
+def _join_encoded_lines(text: str) -> Iterator[str]:
+    """Yield each run of code that is broken into lines, without the breaks.
+
+    A last line that is shorter may be a word of the text behind: the run is yielded without it,
+    too.
+    """
+    lines: list[str] = []
+    for line in [*text.split("\n"), ""]:
+        match = _ENCODED_LINE.fullmatch(line)
+        if match and (lines or len(match[1]) >= _MIN_RUN):
+            lines.append(match[1])
+        if len(lines) > 1 and (not match or match[1].endswith("=")):
+            yield "".join(lines)
+            if len(lines) > 2 and len(lines[-1]) < len(lines[-2]):
+                yield "".join(lines[:-1])
+        if not match or match[1].endswith("="):
+            lines = []
 
 
 def _may_be_encoded(text: str, words: Set[str]) -> bool:
@@ -269,6 +314,11 @@ def _from_base64(run: str) -> str:
         except (binascii.Error, ValueError):
             continue
     return ""
+
+
+def _from_hexadecimal(run: str) -> str:
+    digits = re.sub(r"\\x|0x|[^0-9A-Fa-f]", "", run)
+    return _as_text(bytes.fromhex(digits[: len(digits) & ~1]))
 
 
 def _from_base32(run: str) -> str:
@@ -341,6 +391,16 @@ def read_leet_words(words: Iterable[str]) -> list[str]:
     ]
 
 
+# Each word a sentence: "Ignore. All. Previous. Instructions."
+_STOPPED_WORDS = re.compile(r"(?:\b\w{1,20}[.!?:;\u2026]{1,5}\s{1,5}){3,}")
+_STOPS = re.compile(r"[.!?:;\u2026]+")
+
+
+def drop_stops(text: str) -> str:
+    """Return the text without full stops behind each of several words; itself if there are none."""
+    return _STOPPED_WORDS.sub(lambda match: _STOPS.sub("", match[0]), text)
+
+
 def join_letter_rows(text: str) -> Iterator[str]:
     """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e. A gap that is not
     the usual one, or not the first of several that are as usual, separates words.
@@ -355,13 +415,13 @@ def join_letter_rows(text: str) -> Iterator[str]:
         )
 
 
-_HTML_TAG_IN_WORD = re.compile(r"\w<[!/a-z]")
+_HTML_TAG_IN_WORD = re.compile(r"\w<[!/a-z]|<!--")
 _HTML_TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
 
 
 def strip_tags(text: str) -> str:
-    """Return text without the tags of HTML that stand in its words or around them; itself if there
-    are none.
+    """Return text without its tags of HTML, where some stand in words or around them or are
+    comments; itself if there are none.
     """
     return _HTML_TAG.sub("", text) if "<" in text and _HTML_TAG_IN_WORD.search(text) else text
 

@@ -66,6 +66,9 @@ def find_readings(text: str) -> Iterator[Reading]:
         yield Reading(latin_text, "in look-alike letters", words)
     for decoded_text in disguises.decode_runs(unescaped_text, words):
         yield Reading(disguises.fold(disguises.unescape(decoded_text)), "encoded")
+    printable_text = disguises.decode_quoted_printable(text)
+    if printable_text is not text:
+        yield Reading(disguises.fold(disguises.unescape(printable_text)))
     yield from _take_off_disguises(latin_text, word_list, words)
 
 
@@ -82,6 +85,9 @@ def _take_off_disguises(text: str, word_list: Sequence[str], words: Set[str]) ->
     if misspelt_words := _load_misspellings().keys() & words:
         meanings = {word: _load_misspellings()[word] for word in misspelt_words}
         yield Reading(_replace_words(text, meanings), "misspelt")
+    stopless_text = disguises.drop_stops(text)
+    if stopless_text != text:
+        yield Reading(stopless_text)
     untagged_text = disguises.strip_tags(text)
     if untagged_text is not text:
         known_words = _load_words("VOCABULARY").intersection(disguises.split_words(untagged_text))

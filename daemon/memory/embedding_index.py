@@ -10,7 +10,7 @@ embedder is paused, and searches use words only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from daemon.memory import pgvector, vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 from daemon.memory.memory_store import MemoryStore
 from daemon.models import Json
-from daemon.store.connection import Connection
+from daemon.store.connection import Connection, placeholders
 
 log = structlog.get_logger()
 
@@ -36,6 +36,12 @@ PAUSE, LONGEST_PAUSE = 30.0, 600.0
 BATCH = 32
 # Characters of a text that are embedded: the subject of a text is seldom behind them.
 _CHARACTERS = 2_000
+# Statuses by which servers refuse a text that is too long for the model: OpenAI, vLLM and
+# text-embeddings-inference; then llama.cpp, which others may answer for any fault.
+_REFUSALS = frozenset([400, 413, 422])
+_POSSIBLE_REFUSALS = _REFUSALS | {500}
+# A text that every model takes: whether a server refuses some texts or all.
+_PROBE = "text"
 
 
 class EmbeddingIndex:
@@ -62,6 +68,8 @@ class EmbeddingIndex:
         self._paused_until = 0.0
         self._complete_below = 0
         """All segments up to this id are embedded, or need no embedding."""
+        self._refused_items: set[_EmbeddingInput] = set()
+        """Items that the server does not take; such segments are not asked for again anyway."""
         self.fault: str | None = None
         """Why the embedder was paused last; None after a success."""
 
@@ -103,7 +111,7 @@ class EmbeddingIndex:
             return None
         try:
             async with asyncio.timeout(self.query_timeout):
-                (vector,) = await self._embed([question])
+                (vector,) = await self._request([question[:_CHARACTERS]])
         except TimeoutError:
             self._timeouts += 1
             if self._timeouts >= MAX_TIMEOUTS:
@@ -111,7 +119,9 @@ class EmbeddingIndex:
                     f"no answer within {self.query_timeout:g} s, {MAX_TIMEOUTS} times in a row"
                 )
             return None
-        except EmbedderFailed:
+        except EmbedderFailed as error:
+            if error.status not in _REFUSALS:  # a long question is no fault of the server's
+                self._pause_embedder(str(error))
             return None
         self._timeouts = 0
         return vectors.QueryEmbedding(
@@ -158,12 +168,12 @@ class EmbeddingIndex:
                     model=self.embedder.name,
                     complete_below=self._complete_below,
                     below=below,
+                    refused_items=sorted(self._refused_items),
                 )
             )
             if not batch:
                 break
-            embeddings = await self._embed([text.text for text in batch])
-            await self._store_vectors(memory_store, dict(zip(batch, embeddings, strict=True)))
+            await self._store_vectors(memory_store, await self._embed(batch))
             below = min([below, *(text.id for text in batch if text.id > 0)])
         self._complete_below = max(self._complete_below, next_id - 1)
 
@@ -192,19 +202,49 @@ class EmbeddingIndex:
                 {id_: vectors.signs(vector) for id_, vector in stored_vectors.items()}
             )
 
-    async def _embed(self, texts: list[str]) -> list[list[float]]:
-        """Return a unit vector per text; after a failure, pause the embedder and raise
-        EmbedderFailed.
+    async def _embed(self, batch: Sequence[_EmbeddingInput]) -> dict[_EmbeddingInput, list[float]]:
+        """Return the vectors of these texts, without those that the server refuses; after another
+        failure, pause the embedder and raise EmbedderFailed.
         """
+        try:
+            try:
+                embeddings = await self._request([text.text for text in batch])
+            except EmbedderFailed as error:
+                if error.status not in _POSSIBLE_REFUSALS:
+                    raise
+                await self._request([_PROBE])  # fails if the server takes none at all
+                return await self._embed_each(batch)
+        except EmbedderFailed as error:
+            self._pause_embedder(str(error))
+            raise
+        return dict(zip(batch, embeddings, strict=True))
+
+    async def _embed_each(
+        self, batch: Sequence[_EmbeddingInput]
+    ) -> dict[_EmbeddingInput, list[float]]:
+        """Return the vectors of those of these texts that the server takes."""
+        embeddings = {}
+        for text in batch:
+            try:
+                (embeddings[text],) = await self._request([text.text])
+            except EmbedderFailed as error:
+                if error.status not in _POSSIBLE_REFUSALS:
+                    raise
+                log.warning("memory.text_not_embedded", text=text.id, error=str(error))
+                if text.id < 0:
+                    self._refused_items.add(text)
+        return embeddings
+
+    async def _request(self, texts: list[str]) -> list[list[float]]:
+        """Return a unit vector per text; raises EmbedderFailed."""
         try:
             embeddings = [
                 vectors.scale_to_unit(vector) for vector in await self.embedder.embed(texts)
             ]
-            if len(embeddings) != len(texts):
-                raise EmbedderFailed(f"{len(embeddings)} vectors for {len(texts)} texts")
-        except (EmbedderFailed, ValueError) as error:
-            self._pause_embedder(str(error))
+        except ValueError as error:
             raise EmbedderFailed(str(error)) from error
+        if len(embeddings) != len(texts):
+            raise EmbedderFailed(f"{len(embeddings)} vectors for {len(texts)} texts")
         self._pause, self.fault = PAUSE, None
         return embeddings
 
@@ -255,14 +295,22 @@ def _next_segment_id(connection: Connection) -> int:
 
 
 def _unembedded_texts(
-    connection: Connection, model: str, complete_below: int, below: int
+    connection: Connection,
+    model: str,
+    complete_below: int,
+    below: int,
+    refused_items: Iterable[_EmbeddingInput] = (),
 ) -> list[_EmbeddingInput]:
-    """Return up to BATCH texts without an embedding: items first, then the newest segments."""
+    """Return up to BATCH texts without an embedding: items first, without those that were refused
+    and have not changed since, then the newest segments.
+    """
+    refused_ids = [item.id for item in refused_items if _text_of(connection, item.id) == item]
     rows = [
         *connection.execute(
             f"{_ITEM} AS i WHERE indexed = 1 AND NOT EXISTS"
-            " (SELECT 1 FROM memory_embedding WHERE model = ? AND id = -i.id) LIMIT ?",
-            (model, BATCH),
+            " (SELECT 1 FROM memory_embedding WHERE model = ? AND id = -i.id)"
+            f" AND -id NOT IN ({placeholders([0, *refused_ids])}) LIMIT ?",
+            (model, 0, *refused_ids, BATCH),
         )
     ]
     if not rows:

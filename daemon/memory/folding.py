@@ -155,15 +155,16 @@ def find_representatives(connection: Connection, ids: Collection[int]) -> set[in
     return {id_ for (id_,) in rows}
 
 
-def forget_old_templates(connection: Connection, before: int) -> None:
+def forget_old_templates(connection: Connection, before: int, now: int) -> None:
     """Delete the templates whose last text is of a run that ended before `before` (microseconds).
+    Runs that ended later than `now` are not asked, as the clock was ahead then.
 
     A model seldom words a report twice alike: its wordings would pile up.
     """
     connection.execute(
         "DELETE FROM memory_template WHERE segment < (SELECT min(id) FROM memory_segment"
-        " WHERE memory_run = (SELECT min(id) FROM memory_run WHERE ended >= ?))",
-        (before,),
+        " WHERE memory_run = (SELECT min(id) FROM memory_run WHERE ended BETWEEN ? AND ?))",
+        (before, now),
     )
 
 

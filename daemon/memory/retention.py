@@ -56,7 +56,8 @@ def apply_retention(connection: Connection, retention: MemoryRetention, now: dat
 
     Returns True if nothing is left to do. Call it in one write transaction, with an aware `now`.
     """
-    folding.forget_old_templates(connection, to_microseconds(now - _TEMPLATE_LIFETIME))
+    template_moments = (to_microseconds(now - _TEMPLATE_LIFETIME), to_microseconds(now))
+    folding.forget_old_templates(connection, *template_moments)
     for category, duration in (
         ("daily", retention.daily),
         ("conversation", retention.conversation),
@@ -74,7 +75,7 @@ def apply_retention(connection: Connection, retention: MemoryRetention, now: dat
         (REASONING_TYPES, retention.reasoning),
     ):
         if duration is not None and not _shorten_runs(
-            connection, types, to_microseconds(now - duration)
+            connection, types, to_microseconds(now - duration), to_microseconds(now)
         ):
             return False
     return True
@@ -107,9 +108,13 @@ def _drop_runs(connection: Connection, before: int) -> bool:
     return len(run_ids) < _BATCH
 
 
-def _shorten_runs(connection: Connection, types: Sequence[SegmentType], before: int) -> bool:
+def _shorten_runs(
+    connection: Connection, types: Sequence[SegmentType], before: int, now: int
+) -> bool:
     """Shorten the texts of these types to BEGINNING_CHARACTERS, in the next batch of runs that
     ended before `before` (microseconds). Returns True if no such run is left.
+
+    A run that ended later than now, while the clock was ahead, counts as old as the one behind it.
     """
     progress = _load_progress(connection)
     progress_key = types[0]
@@ -117,11 +122,16 @@ def _shorten_runs(connection: Connection, types: Sequence[SegmentType], before: 
         "SELECT id, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
         (progress.get(progress_key, 0), _BATCH),
     ).fetchall()
-    expired_runs = []
+    expired_runs: list[int] = []
+    runs_ahead: list[int] = []
     for run, ended in runs:
+        if ended > now:
+            runs_ahead.append(run)
+            continue
         if ended >= before:
             break  # runs are archived in the order of their ends: the later ones are newer
-        expired_runs.append(run)
+        expired_runs += [*runs_ahead, run]
+        runs_ahead.clear()
     marks = placeholders(types)
     for run in expired_runs:
         long_texts = connection.execute(

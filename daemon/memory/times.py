@@ -160,7 +160,8 @@ def _interval_of_period(match: re.Match[str], now: datetime) -> _Interval:
 
 def _interval_of_weekend(match: re.Match[str], now: datetime) -> _Interval:
     """Return the weekend that is under way, unless the last one is meant; else the last one."""
-    weeks_back = 1 if now.weekday() < 5 or match["which"].lower() in ("last", "上") else 0
+    which = (match["which"] or "").lower()  # in Chinese it may be left out
+    weeks_back = 1 if now.weekday() < 5 or which in ("last", "上") else 0
     return _interval_of_days(now, now.weekday() - 5 + 7 * weeks_back, 2)
 
 
@@ -181,9 +182,11 @@ def _interval_of_weekday_last_week(match: re.Match[str], now: datetime) -> _Inte
 
 def _interval_of_chinese_weekday(match: re.Match[str], now: datetime) -> _Interval:
     """Return the day in the week that as many 上 stand for as weeks back; without one, the last day
-    with this name before today.
+    with this name before today, or today if this week (这, 本) is named.
     """
     day, prefix = _WEEKDAYS[match["day"]], match["which"] or ""
+    if prefix in ("这", "本") and day == now.weekday():
+        return _interval_of_days(now, 0)
     if prefix.startswith("上"):
         return _interval_of_days(now, now.weekday() - day + 7 * prefix.count("上"))
     return _interval_of_days(now, (now.weekday() - day - 1) % 7 + 1)

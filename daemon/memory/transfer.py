@@ -166,11 +166,14 @@ def parse_lines(lines: Iterable[str], first_number: int = 1) -> ImportRows:
 
 
 def _read_json(line: str) -> Any:
-    """Parse a line. Raises ValueError."""
+    """Parse a line that is a JSON object. Raises ValueError."""
     try:
-        return json.loads(line)
+        data = json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    if not isinstance(data, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004  the caller takes a ValueError
+    return data
 
 
 def _read_moment(text: str) -> datetime:

@@ -27,6 +27,8 @@ from daemon.store.connection import Connection, placeholders
 MAX_COMPARED = 200_000
 # Of the nearest texts by signs, those that are compared by cosine.
 MAX_NEAREST = 200
+# Of the nearest texts by signs, those that are looked up to find MAX_NEAREST that still exist.
+MAX_LOOKED_UP = 12_800
 
 
 class QueryEmbedding(NamedTuple):
@@ -166,10 +168,23 @@ def nearest(connection: Connection, query: QueryEmbedding) -> list[int]:
         return pgvector.nearest(connection, query.model, query.vector, MAX_NEAREST)
     query_signs = signs(query.vector)
     signs_by_id = query.signs
-    # a copy: another thread may add signs meanwhile
-    return heapq.nsmallest(
-        MAX_NEAREST, list(signs_by_id), key=lambda id_: (signs_by_id[id_] ^ query_signs).bit_count()
-    )
+    ids = list(signs_by_id)  # a copy: another thread may add signs meanwhile
+    limit = MAX_NEAREST
+    while True:
+        nearest_ids = heapq.nsmallest(
+            limit, ids, key=lambda id_: (signs_by_id[id_] ^ query_signs).bit_count()
+        )
+        # the signs of texts that were deleted or repeated since are still among them
+        rows = connection.execute(
+            "SELECT id FROM memory_embedding WHERE model = ? AND id IN"
+            f" ({placeholders(nearest_ids)})",
+            (query.model, *nearest_ids),
+        )
+        embedded_ids = {id_ for (id_,) in rows}
+        is_enough = len(embedded_ids) >= MAX_NEAREST or len(nearest_ids) < limit
+        if is_enough or limit >= MAX_LOOKED_UP:
+            return [id_ for id_ in nearest_ids if id_ in embedded_ids][:MAX_NEAREST]
+        limit *= 2
 
 
 def cosines(connection: Connection, query: QueryEmbedding, ids: Iterable[int]) -> dict[int, float]:

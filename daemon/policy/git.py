@@ -111,6 +111,30 @@ def _split_subcommand(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
     return program, remaining
 
 
+# Options of git itself, before the sub-command, that take the next word as their value.
+_GLOBAL_OPTIONS_WITH_VALUE = frozenset(
+    {
+        "-c",
+        "-C",
+        "--attr-source",
+        "--config-env",
+        "--exec-path",
+        "--git-dir",
+        "--namespace",
+        "--super-prefix",
+        "--work-tree",
+    }
+)
+
+
+def without_global_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command of git without the options before its sub-command."""
+    remaining = list(words[1:])
+    while remaining and remaining[0].startswith("-"):
+        del remaining[: 2 if remaining[0] in _GLOBAL_OPTIONS_WITH_VALUE else 1]
+    return (*words[:1], *remaining)
+
+
 def _parse_git(words: Sequence[Word]) -> ParsedCommand:
     if len(words) == 2 and words[1].text == "--version":
         return ParsedCommand(("git", "--version"))

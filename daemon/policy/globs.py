@@ -6,7 +6,7 @@
     /var/log/*.log  an absolute path of the machine
 
 `*` and `?` do not cross a `/`. A folder's own pattern does not cover what is in it: that is what
-`/**` says.
+`/**` says. In rules that forbid it does, if it ends without a wildcard (`with_content`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,14 @@ class Glob:
     """For rules that forbid: a file system may take `.ENV` for `.env`."""
     in_workspace: bool = False
     """Whether it covers paths of the workspace only, and begins there: `x` is not `sub/x`."""
+    with_content: bool = False
+    """Whether it covers what lies beneath a folder that it covers, too: for rules that forbid, and
+    a pattern that ends without a wildcard.
+    """
     _matcher: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        matcher = _compile(self.pattern, self.ignore_case, self.in_workspace)
+        matcher = _compile(self.pattern, self.ignore_case, self.in_workspace, self.with_content)
         object.__setattr__(self, "_matcher", matcher)
 
     def covers(self, path: str) -> bool:
@@ -50,6 +54,11 @@ class Glob:
     def at_any_depth(self) -> bool:
         """Whether the pattern applies at any depth, also outside the workspace."""
         return not self.in_workspace and (self.pattern.startswith("**/") or "/" not in self.pattern)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Patterns that say together the same without `with_content`."""
+        return (self.pattern, f"{self.pattern}/**") if self.with_content else (self.pattern,)
 
     @property
     def plain_name(self) -> str | None:
@@ -89,15 +98,19 @@ class Glob:
                     if len(remaining) == 1:
                         break
                     remaining = remaining[1:]
-                if len(remaining) > 1 and re.fullmatch(
+                if (len(remaining) > 1 or self.with_content) and re.fullmatch(
                     _part_regex(remaining[0]), name, re.DOTALL | re.IGNORECASE * self.ignore_case
                 ):
-                    next_remainders.add(remaining[1:])
+                    next_remainders.add(remaining[1:] or ("**",))
             remainders = next_remainders
+        if self.with_content:
+            remainders |= {(*remaining, "**") for remaining in remainders if remaining[-1] != "**"}
         return frozenset("/".join(remaining) for remaining in remainders)
 
     def covers_all_of(self, folder: str) -> bool:
         """Tell whether the pattern covers everything beneath a folder."""
+        if self.with_content and folder != "." and self.covers(folder):
+            return True
         return self.pattern.endswith("**") and self.covers("x" if folder == "." else f"{folder}/x")
 
     def may_lie_beneath(self, folder: str) -> bool:
@@ -127,14 +140,17 @@ def any_covers(globs: Iterable[Glob], *paths: str) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compile(pattern: str, ignore_case: bool, in_workspace: bool) -> re.Pattern[str]:
+def _compile(
+    pattern: str, ignore_case: bool, in_workspace: bool, with_content: bool
+) -> re.Pattern[str]:
     """Return the regular expression of a pattern; raise BadPattern."""
     if not pattern or pattern != pattern.strip():
         raise BadPattern("is empty or has blanks around it")
     if (
         pattern.startswith(("!", "~", "./", "../"))
         or "/../" in pattern
-        or pattern.endswith(("/..", "/"))
+        or "/./" in pattern
+        or pattern.endswith(("/..", "/.", "/"))
     ):
         raise BadPattern(
             "is written relative to the workspace, without ! ~ . and .. and without a / at its end"
@@ -155,6 +171,8 @@ def _compile(pattern: str, ignore_case: bool, in_workspace: bool) -> re.Pattern[
             text += ".+" if is_last else "(?:[^/]+/)*"
         else:
             text += _part_regex(part) + ("" if is_last else "/")
+    if with_content:
+        text += "(?:/.+)?"
     return re.compile(text, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
 
 

@@ -166,10 +166,13 @@ class RuleTable(Table):
     """Tool shell: only with options known to change nothing, and only on files that tools may read.
     """
     paths: Items[Pattern] = ()
-    """Which files: relative to the workspace in the manner of .gitignore, or absolute."""
+    """Which files: relative to the workspace in the manner of .gitignore, or absolute. A rule
+    that denies or asks covers what lies in a folder that is named whole (`private`); one that
+    allows covers that by `private/**`.
+    """
     hosts: Items[Annotated[str, AfterValidator(_check_host)]] = ()
     """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*`
-    for all; without a port: 80 and 443.
+    for all; without a port: 80 and 443, in a rule that denies every port.
     """
     urls: Items[Annotated[str, AfterValidator(_check_url)]] = ()
     """Tool http_request: only these very addresses, each whole with its query."""
@@ -379,7 +382,8 @@ class Rule:
         else:
             default_methods = SAFE_METHODS if effect is Effect.ALLOW else METHODS
             methods = frozenset(table.methods) or default_methods
-        ignore_case = effect is not Effect.ALLOW  # what is forbidden as .env is forbidden as .ENV
+        # what is forbidden as private is forbidden as PRIVATE, and so is what lies in it
+        forbids = effect is not Effect.ALLOW
         return cls(
             number=number,
             tool=table.tool,
@@ -388,8 +392,17 @@ class Rule:
                 frozenset([token] if isinstance(token, str) else token) for token in table.argv
             ),
             profile=table.profile is not None,
-            paths=tuple(Glob(pattern, ignore_case) for pattern in table.paths),
-            hosts=tuple(map(HostPattern.of, table.hosts)),
+            paths=tuple(
+                Glob(
+                    pattern,
+                    ignore_case=forbids,
+                    with_content=forbids and not {"*", "?"} & {*pattern.rpartition("/")[2]},
+                )
+                for pattern in table.paths
+            ),
+            hosts=tuple(
+                HostPattern.of(host, any_port=effect is Effect.DENY) for host in table.hosts
+            ),
             urls=frozenset(table.urls),
             safe=table.safe,
             methods=methods,
@@ -460,6 +473,9 @@ class Rule:
         if not other_rule.methods <= self.methods:
             return False
         if self.safe and not other_rule.safe:
+            return False
+        # unless the request is denied, the networks of all rules that cover it count
+        if self.effect is not Effect.DENY and not {*other_rule.networks} <= {*self.networks}:
             return False
         if self.urls and not (other_rule.urls and other_rule.urls <= self.urls):
             return False

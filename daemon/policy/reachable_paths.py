@@ -23,8 +23,13 @@ from daemon.policy.lexer import CallRejected, Word
 from daemon.policy.tables import word_list
 
 MAX_SHOWN = 500  # characters of a path in an error
+MAX_PATH = 4096  # characters; the kernel opens no longer one, and each of its folders is looked up
 MAX_FOLDERS = 64  # how deep a file may be written: what removes a tree often recurses
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
+# Folders that are looked into for all * and ? of a line: `*/../*/../*` names the same ones again
+# and again.
+MAX_SEARCHED = 5_000
+MAX_EXPANDED_WORDS = 1_000  # of a line, once * and ? are replaced by names
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,33 @@ class CallPath:
         return self.real[len(self.root.rstrip("/")) + 1 :] or "."
 
 
+@dataclass(slots=True)
+class WildcardSearch:
+    """Counts what the * and ? of one line cost."""
+
+    folders: int = 0
+    words: int = 0
+
+    def count_words(self, number: int) -> None:
+        """Count that many more words of the line; raise CallRejected if they are too many."""
+        self.words += number
+        if self.words > MAX_EXPANDED_WORDS:
+            raise CallRejected(
+                "* and ? stand for too many names in this line", "narrow them, or use find"
+            )
+
+    def count_folder(self, text: str) -> None:
+        """Count one more folder that is looked into for the word `text`; raise CallRejected if they
+        are too many.
+        """
+        self.folders += 1
+        if self.folders > MAX_SEARCHED:
+            raise CallRejected(
+                f"more than {MAX_SEARCHED} folders would be searched for {text[:MAX_SHOWN]}",
+                "narrow it, or use find",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class ReachablePaths:
     """The folders tools may look into; all paths absolute and followed."""
@@ -68,6 +100,11 @@ class ReachablePaths:
             raise CallRejected(
                 "a path is empty or holds a NUL", "name a file or folder of the workspace"
             )
+        if len(text) > MAX_PATH:
+            raise CallRejected(
+                f"a path is longer than {MAX_PATH} characters",
+                "name a file or folder of the workspace",
+            )
         absolute = self._absolute(text)
         try:
             os.fsencode(absolute)
@@ -81,7 +118,8 @@ class ReachablePaths:
             raise CallRejected(
                 f"{text[:MAX_SHOWN]} cannot be followed: {error.strerror}", self._suggest()
             ) from None
-        if for_writing and (name := _find_code_name(self._name(real))):
+        is_in_workspace = _is_within(real, self.workspace)
+        if for_writing and is_in_workspace and (name := _find_code_name(self._name(real))):
             raise CallRejected(
                 f"{text} is not written: programs run or obey what stands in {name}",
                 "use another name",
@@ -119,19 +157,21 @@ class ReachablePaths:
             f", or {path}" for path in self.readable[:8]
         )
 
-    def expand(self, word: Word) -> tuple[Word, ...]:
+    def expand(self, word: Word, search: WildcardSearch | None = None) -> tuple[Word, ...]:
         """Return the file names that a word with * or ? stands for; if there are none it stands for
-        itself, as in bash.
+        itself, as in bash. `search` is that of the line.
 
         Names in the workspace begin with ./ so that none can be taken for an option.
         """
         if not self.on_disk:
             return (word,)
-        folders = ["/" if word.pattern.startswith("/") else "."]
-        *parts, last_part = word.pattern.strip("/").split("/")
-        for part in parts:
-            folders = [name for folder in folders for name in self._find_matches(folder, part)]
-        names = [name for folder in folders for name in self._find_matches(folder, last_part)]
+        search = search or WildcardSearch()
+        names = ["/" if word.pattern.startswith("/") else "."]
+        for part in word.pattern.strip("/").split("/"):
+            folders, names = names, []
+            for folder in folders:
+                search.count_folder(word.text)
+                names += self._find_matches(folder, part)
         if word.pattern.endswith("/"):
             names = [f"{name}/" for name in names if os.path.isdir(self._absolute(name))]  # noqa: PTH112  # no error where it may not be seen
         if len(names) > MAX_NAMES:
@@ -202,13 +242,15 @@ class ReachablePaths:
             text = re.sub(r"[\[\\*\x00-\x1f\x7f-\x9f]|\s$", "?", path).rstrip("/")
             if not text and end == len(parts):
                 continue
-            other_glob = Glob("/".join((text, *parts[end:])), glob.ignore_case)
+            other_glob = Glob(
+                "/".join((text, *parts[end:])), glob.ignore_case, with_content=glob.with_content
+            )
             if path != written_path and not _is_within(path, self.workspace):
                 yield other_glob
             for pattern in sorted(other_glob.relative_to(self.workspace)):
                 # all of a folder in which the workspace lies is what is beside the workspace
                 covers_all_above = pattern == "**" and not _is_within(path, self.workspace)
-                if pattern != glob.pattern and not covers_all_above:
+                if pattern not in glob.patterns and not covers_all_above:
                     pattern_text = re.sub(r"^[\s!~]", "?", pattern)
                     yield Glob(pattern_text, glob.ignore_case, in_workspace=True)
 

@@ -16,7 +16,6 @@ from daemon.models import Effect, Json
 from daemon.policy import git, web
 from daemon.policy.globs import Glob
 from daemon.policy.lexer import (
-    MAX_WORDS,
     CallRejected,
     Command,
     Operator,
@@ -27,8 +26,13 @@ from daemon.policy.lexer import (
 from daemon.policy.options import ParsedCommand
 from daemon.policy.policy_file import TOOLS, UNKNOWN_TOOL, Rule
 from daemon.policy.profiles import ReadOnlyProgram, program_name, read_only_programs
-from daemon.policy.reachable_paths import CallPath, ReachablePaths, refuse_devices
-from daemon.policy.verdicts import CallPart
+from daemon.policy.reachable_paths import (
+    CallPath,
+    ReachablePaths,
+    WildcardSearch,
+    refuse_devices,
+)
+from daemon.policy.verdicts import CallPart, covers_words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,11 +164,13 @@ def _analyze_git(
             "the tool git runs one command of git and nothing besides",
             "leave out | && || ; < and >",
         )
-    words = tuple(_expand_words(command_words.words, repository_reach))
+    words = tuple(_expand_words(command_words.words, repository_reach, WildcardSearch()))
     parsed_command, _, mismatch = _fit_profile(read_only_programs()["git"], words, repository_reach)
-    argument_texts = tuple(word.text for word in words[1:])
+    written_words = tuple(word.text for word in words[1:])
+    # without the options of git itself that stand before the sub-command
+    run_words = parsed_command.argv[1:] if mismatch is None else written_words
     denied_globs = _denied_globs(
-        (*(rule for rule in rules if rule.matches_words(argument_texts)), *file_rules)
+        (*(rule for rule in rules if covers_words(rule, run_words, written_words)), *file_rules)
     )
     denied_patterns = _denied_in_repository(denied_globs, repository_path, reach)
     argv = parsed_command.argv
@@ -183,7 +189,8 @@ def _analyze_git(
     }
     part = CallPart(
         tool="git",
-        words=argument_texts,
+        words=run_words,
+        written_words=written_words,
         paths=(
             repository_path.names,
             *(
@@ -236,14 +243,15 @@ def _denied_in_repository(
         raise CallRejected(
             f"everything in {repository_path.text} is denied by a rule", "name another repository"
         )
-    workspace_in_repository = os.path.relpath(reach.workspace, repository_path.real)
+    repository_folder = repository_path.real.rstrip("/") + "/"
     # the workspace lies in the repository, and its files go by their paths in it
-    if not workspace_in_repository.startswith("."):
-        folder = re.sub(r"[*?[\\]", "?", workspace_in_repository)
+    if reach.workspace.startswith(repository_folder):
+        folder = re.sub(r"[*?[\\]", "?", reach.workspace.removeprefix(repository_folder))
         patterns |= {
-            f"{folder}/{glob.pattern}"
+            f"{folder}/{pattern}"
             for glob in globs
             if not (glob.at_any_depth or glob.pattern[0] == "/")
+            for pattern in glob.patterns
         }
     return tuple(sorted(patterns))
 
@@ -284,9 +292,10 @@ def _analyze_line(
 ) -> Request:
     parts: list[CallPart] = []
     planned_pipelines: list[PlannedPipeline] = []
+    search = WildcardSearch()
     for pipeline in parse_line(line):
         commands = [
-            _analyze_command(command, reach, rules, file_rules, piped=index > 0)
+            _analyze_command(command, reach, rules, file_rules, search, piped=index > 0)
             for index, command in enumerate(pipeline.commands)
         ]
         parts += [part for part, _ in commands]
@@ -295,10 +304,6 @@ def _analyze_line(
                 operator=pipeline.operator, commands=tuple(command for _, command in commands)
             )
         )
-        if sum(len(part.words) for part in parts) > 2 * MAX_WORDS:
-            raise CallRejected(
-                "* and ? stand for too many names in this line", "narrow them, or use find"
-            )
     return Request(parts=tuple(parts), line=tuple(planned_pipelines))
 
 
@@ -307,10 +312,11 @@ def _analyze_command(
     reach: ReachablePaths,
     rules: Sequence[Rule],
     file_rules: Sequence[Rule],
+    search: WildcardSearch,
     *,
     piped: bool,
 ) -> tuple[CallPart, PlannedCommand]:
-    words = tuple(_expand_words(command.words, reach))
+    words = tuple(_expand_words(command.words, reach, search))
     name = words[0].text
     refusal: CallRejected | None = None
     stdin: CallPath | None = None
@@ -328,15 +334,14 @@ def _analyze_command(
         mismatch = CallRejected(
             f"{name} would read standard input, and there is none", "name a file, or write < FILE"
         )
-    word_texts = (
-        parsed_command.argv if mismatch is None else tuple(word.text for word in named_words)
-    )
+    written_words = tuple(word.text for word in named_words)
+    word_texts = parsed_command.argv if mismatch is None else written_words
     argv, excluded_globs, denied_patterns = (
         parsed_command.argv,
         tuple[Glob, ...](),
         tuple[str, ...](),
     )
-    matching_rules = [rule for rule in rules if rule.matches_words(word_texts)]
+    matching_rules = [rule for rule in rules if covers_words(rule, word_texts, written_words)]
     if name == "git":
         excluded_globs = _denied_globs((*matching_rules, *file_rules))
         try:
@@ -363,6 +368,7 @@ def _analyze_command(
     part = CallPart(
         tool="shell",
         words=word_texts,
+        written_words=written_words,
         paths=tuple(path.names for path in (*paths, *([stdin] if stdin else ()))),
         trees=tuple(_tree_names(parsed_command, reach)),
         name_globs=parsed_command.name_globs,
@@ -406,12 +412,15 @@ def _tree_names(parsed_command: ParsedCommand, reach: ReachablePaths) -> Iterato
         yield ((*folder.names, ".") if holds_workspace else folder.names)
 
 
-def _expand_words(words: Sequence[Word], reach: ReachablePaths) -> Iterator[Word]:
+def _expand_words(
+    words: Sequence[Word], reach: ReachablePaths, search: WildcardSearch
+) -> list[Word]:
+    expanded_words: list[Word] = []
     for word in words:
-        if word.pattern:
-            yield from reach.expand(word)
-        else:
-            yield word
+        names = reach.expand(word, search) if word.pattern else (word,)
+        search.count_words(len(names))
+        expanded_words += names
+    return expanded_words
 
 
 def _fit_profile(

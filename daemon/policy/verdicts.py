@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from daemon.models import BUILT_IN_RULE, Effect, Verdict
+from daemon.policy.git import without_global_options
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import CallRejected
 from daemon.policy.policy_file import (
@@ -38,7 +39,9 @@ class CallPart:
 
     tool: str
     words: tuple[str, ...] = ()
-    """A command's words, the program by its plain name."""
+    """A command's words as they run, the program by its plain name."""
+    written_words: tuple[str, ...] = ()
+    """The words as the call has them, of the tools shell and git: `ps -ef` runs as `ps -Af`."""
     paths: tuple[tuple[str, ...], ...] = ()
     """The files it touches, each under every name that leads there."""
     trees: tuple[tuple[str, ...], ...] = ()
@@ -56,7 +59,7 @@ class CallPart:
 
     def __str__(self) -> str:
         location = str(self.target or "") or " ".join(names[0] for names in self.paths)
-        return " ".join(self.words) or location or self.tool
+        return " ".join(self.written_words or self.words) or location or self.tool
 
 
 def judge_part(
@@ -97,7 +100,9 @@ def applies_to(rule: Rule, part: CallPart) -> bool:
     A rule that allows must cover every path, by its real name; one that asks or denies applies if
     it covers any, under any name.
     """
-    if not rule.matches_words(part.words) or (rule.profile and part.mismatch is not None):
+    if not covers_words(rule, part.words, part.written_words):
+        return False
+    if rule.profile and part.mismatch is not None:
         return False
     if part.target is not None and not _applies_to_target(rule, part.target):
         return False
@@ -116,6 +121,21 @@ def applies_to(rule: Rule, part: CallPart) -> bool:
         for glob in rule.paths
         for names in part.trees
         for folder in names
+    )
+
+
+def covers_words(rule: Rule, words: Sequence[str], written_words: Sequence[str] = ()) -> bool:
+    """Tell whether a command begins with the words of a rule, as it runs or as it was written.
+
+    To a rule that asks or denies, options that git has before its sub-command are no words: it
+    covers `git -P push` if it covers `git push`.
+    """
+    if rule.matches_words(words) or (written_words and rule.matches_words(written_words)):
+        return True
+    return (
+        rule.effect is not Effect.ALLOW
+        and tuple(written_words[:1]) == ("git",)
+        and rule.matches_words(without_global_options(written_words))
     )
 
 
@@ -250,8 +270,13 @@ def refuse_part(table: RoutineTable, part: CallPart, routine: str) -> Verdict | 
     if it does not.
     """
     if part.words and table.commands is not None and part.tool in ("shell", "git"):
-        words = part.words if part.tool == "shell" else ("git", *part.words)
-        if not any(words[: len(text.split())] == tuple(text.split()) for text in table.commands):
+        program = () if part.tool == "shell" else ("git",)
+        words = (*program, *part.words)
+        forms = (words, (*program, *part.written_words))
+        beginnings = [tuple(text.split()) for text in table.commands]
+        if not any(
+            form[: len(beginning)] == beginning for form in forms for beginning in beginnings
+        ):
             return _make_denial(routine, "run", " ".join(words[:2]), table.commands)
     if part.target is not None and table.hosts is not None:
         is_allowed = any(HostPattern.of(text).matches(part.target) for text in table.hosts)

@@ -141,10 +141,12 @@ class HostPattern:
     """Exact, or what follows the `*.`; empty for every host."""
     subdomains: bool
     port: int | None
-    """None: 80 and 443."""
+    """None: 80 and 443, or every port."""
+    any_port: bool = False
+    """Whether every port is meant where none is named, as in a rule that denies."""
 
     @classmethod
-    def of(cls, pattern: str) -> HostPattern:
+    def of(cls, pattern: str, *, any_port: bool = False) -> HostPattern:
         """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise
         CallRejected for others.
         """
@@ -156,12 +158,16 @@ class HostPattern:
             )
         name = host_name(match[2]) if match[2] else ""
         return cls(
-            pattern, name, subdomains=bool(match[1]), port=int(match[3]) if match[3] else None
+            pattern,
+            name,
+            subdomains=bool(match[1]),
+            port=int(match[3]) if match[3] else None,
+            any_port=any_port and not match[3],
         )
 
     def matches(self, target: Target) -> bool:
         """Tell whether it stands for the host and port of a request."""
-        if self.port is None and target.port not in _PORTS.values():
+        if self.port is None and not self.any_port and target.port not in _PORTS.values():
             return False
         if self.port is not None and target.port != self.port:
             return False
@@ -173,7 +179,8 @@ class HostPattern:
         """Tell whether another one stands for every host that this one stands for."""
         if other_pattern.port is not None and other_pattern.port != self.port:
             return False
-        if other_pattern.port is None and self.port not in (None, *_PORTS.values()):
+        is_wider = self.any_port or self.port not in (None, *_PORTS.values())
+        if other_pattern.port is None and not other_pattern.any_port and is_wider:
             return False
         if other_pattern.subdomains:
             return (

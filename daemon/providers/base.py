@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,15 @@ class ListedModel:
     """When it is shut down, where the vendor says so."""
     created: float = 0.0
     """When it came out, in seconds since 1970, where the vendor says so; else 0."""
+
+
+def is_listed(model: str, listed_name: str) -> bool:
+    """Tell whether a vendor's list means a model by a name. Ollama lists `llama3.3` as
+    `llama3.3:latest`, Anthropic `claude-haiku-4-5` with the date of its version behind it, and
+    Gemini each model with `models/` before it.
+    """
+    name = re.escape(model)
+    return bool(re.fullmatch(rf"(?:models/)?{name}(?::latest|-\d{{8}})?", listed_name))
 
 
 class LLMProvider(ABC):

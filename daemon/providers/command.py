@@ -234,7 +234,11 @@ def parse_answer(output: str, error_text: str = "") -> ProgramAnswer:
     `error_text`.
     """
     events = _parse_events(output)
-    if events and (result := events[-1]).get("type") == "result" and "result" in result:
+    if (
+        events
+        and (result := events[-1]).get("type") == "result"
+        and ("result" in result or "subtype" in result)
+    ):
         return _read_claude(result)
     if events and events[0].get("type") == "thread.started":
         return _read_codex(events)
@@ -246,21 +250,20 @@ def parse_answer(output: str, error_text: str = "") -> ProgramAnswer:
 
 
 def _parse_events(output: str) -> list[Json]:
-    """Return the JSON objects of an output that is nothing but such, one per line or a single one;
-    empty if it is anything else.
+    """Return the JSON objects of an output that is nothing but such: one per line, a single one, or
+    a list of them; empty if it is anything else.
     """
-    if not output.lstrip().startswith("{"):
+    if not output.lstrip().startswith(("{", "[")):
         return []
     try:
-        event = json.loads(output)
+        value = json.loads(output)
     except (ValueError, RecursionError):
-        pass
-    else:
-        return [event]
-    try:
-        events = [json.loads(line) for line in output.splitlines() if line.strip()]
-    except (ValueError, RecursionError):
-        return []
+        try:
+            # not splitlines: texts in JSON may hold other characters that end a line
+            value = [json.loads(line) for line in output.split("\n") if line.strip()]
+        except (ValueError, RecursionError):
+            return []
+    events = value if isinstance(value, list) else [value]
     return events if all(isinstance(event, dict) for event in events) else []
 
 
@@ -281,7 +284,11 @@ def _read_claude(result: Json) -> ProgramAnswer:
         )
     text = repair_text(result.get("result"))
     models = result.get("modelUsage")
-    is_error = result.get("is_error") is True
+    # without a text it gave up, as at its limit of turns, and older versions say so by it alone
+    is_error = result.get("is_error") is True or "result" not in result
+    errors = result.get("errors")
+    if is_error and not text and isinstance(errors, list):
+        text = "; ".join(repair_text(error) for error in errors)
     return ProgramAnswer(
         text=text,
         usage=usage,

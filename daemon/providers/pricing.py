@@ -21,7 +21,7 @@ from daemon.providers import create_provider
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
-    from daemon.definitions.config.tables import PriceConfig
+    from daemon.definitions.config.tables import PriceConfig, ProviderConfig
 
 NANO = 1_000_000_000
 _PER_TOKEN = 1000  # billionths of a dollar per token, at a dollar per million tokens
@@ -112,13 +112,15 @@ class Prices:
     def _look_up(self, name: str, model: str | None) -> tuple[float, Rates | None]:
         """Return (expiry, rates): seconds since 1970, infinite for rates of config.toml."""
         settings = self._config.provider_config(name)
-        if settings.price is not None:
+        if settings.price is not None and _is_own_model(settings, model):
             return inf, Rates.from_config(settings.price)
         if settings.kind == "offline":
             return inf, _FREE_RATES
         model = model or settings.model
         now = datetime.now(UTC)
         rates = _find_rates(model, self._address(name), now) if model else None
+        if rates is None and settings.price is not None:
+            rates = Rates.from_config(settings.price)
         return now.timestamp() + _VALIDITY_SECONDS, rates
 
     def _address(self, name: str) -> str | None:
@@ -140,9 +142,17 @@ class Prices:
         if time() < valid_until:  # the usual case, before each call of a model
             return rates
         settings = self._config.provider_config(name)
-        if settings.price is not None or settings.kind == "offline" or (name, model) in self._cache:
+        has_price = settings.price is not None and _is_own_model(settings, model)
+        if has_price or settings.kind == "offline" or (name, model) in self._cache:
             return self.get(name, model)
         return await asyncio.to_thread(self.get, name, model)
+
+
+def _is_own_model(settings: ProviderConfig, model: str | None) -> bool:
+    """Tell whether a model is the one of the provider's table, of which its `price` is; a routine
+    may name another one.
+    """
+    return model is None or settings.model in (None, model)
 
 
 def _find_rates(model: str, address: str | None, now: datetime) -> Rates | None:
@@ -153,6 +163,7 @@ def _find_rates(model: str, address: str | None, now: datetime) -> Rates | None:
         return None
     from genai_prices.data_snapshot import get_snapshot
 
+    model = model.removeprefix("models/")  # as Gemini lists them
     try:
         _, entry = get_snapshot().find_provider_model(model, None, None, address)
     except LookupError:

@@ -60,6 +60,24 @@ _CODES: Mapping[str, type[ProviderError]] = {
     "bio_policy": ModelRefused,
     "misalignment_policy_violation": ModelRefused,
     "1301": ModelRefused,  # GLM
+    "image_content_policy_violation": ModelRefused,
+    # OpenAI, of a picture that it does not take, in an answer with status 200
+    **dict.fromkeys(
+        (
+            "invalid_image",
+            "invalid_image_format",
+            "invalid_base64_image",
+            "invalid_image_mode",
+            "image_too_large",
+            "image_too_small",
+            "image_parse_error",
+            "image_file_too_large",
+            "unsupported_image_media_type",
+            "empty_image_file",
+        ),
+        BadRequest,
+    ),
+    "data_residency_mismatch": BadRequest,
     "model_not_found": BadRequest,
     "1211": BadRequest,  # GLM
     "rate_limit_exceeded": Overloaded,

@@ -26,6 +26,7 @@ from daemon.agent.prompt import LeftOutContext, OtherReport, Persona, PromptCont
 from daemon.agent.tool_calls import DenyApprovals, NoInspection, ToolCallRunner
 from daemon.agent.transcript import Transcript
 from daemon.definitions.config.tables import KINDS_BY_KEY
+from daemon.definitions.reading import read_text
 from daemon.definitions.routines.routine import Judge, Routine
 from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import ModelOutages
@@ -346,7 +347,7 @@ class RunContext:
             if catalog.skills and "skill" not in offered_tools:
                 offered_tools = [*offered_tools, "skill"]
         earlier_conversation = (
-            await self.services.conversations.load_earlier_conversation(run)
+            await self.services.conversations.load_earlier_conversation(run, provider)
             if run.trigger == ASK and is_new
             else EarlierConversation()
         )
@@ -692,7 +693,7 @@ class RunContext:
             lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
             was_down=run.slot < services.start,
             policy=policy,
-            identity="\n\n".join(path.read_text("utf-8").strip() for path in identity_paths),
+            identity="\n\n".join(read_text(path).strip() for path in identity_paths),
             previous_report=previous_report,
             previous_at=previous_run.ended if previous_run else None,
             other_reports=other_reports,

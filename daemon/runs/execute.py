@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from daemon.agent.conversations.conversations import ASK
 from daemon.agent.texts import say
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Gate
+from daemon.errors import DaemonError, StoreFull
 from daemon.models import (
     BUILT_IN_RULE,
     NO_MODEL,
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from daemon.models import Fact, Step
     from daemon.runs.images import AttachedImages
     from daemon.runs.protocols import ExecutionContext, StepLog
+
+log = structlog.get_logger()
 
 # A person who starts a run, and the first run ever, do not wait for something to change; unless the
 # person asks for the gate (`Run.asks_gate`).
@@ -129,7 +134,12 @@ async def _work(
             run.base_routine, statuses={Status.SUCCEEDED}, before=run.id
         )
         if last_run:
-            previous_values = read_gathered_values(await context.runs.get_steps(last_run.id))
+            try:
+                previous_values = read_gathered_values(await context.runs.get_steps(last_run.id))
+            except StoreFull:
+                raise
+            except DaemonError as error:  # damaged: else no later run could succeed any more
+                log.warning("run.nothing_to_compare", last=last_run.id, detail=str(error))
     event_input = await context.runs.get_input(run.id) if run.trigger in EVENT_TRIGGERS else None
     gather_steps = expand_paths(routine.gather, run.trigger, event_input)
     facts: list[Fact] = []

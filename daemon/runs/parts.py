@@ -6,7 +6,7 @@ Most of it is imported late: a daemon that starts has nothing to run yet.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import RunStarter
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from daemon.runs.rehearsal.rehearsals import Rehearsals, RoutineCatalog
     from daemon.runs.replay.replays import Replays
     from daemon.runs.services import RunServices
-    from daemon.runs.subagents import SubagentRunner
+    from daemon.runs.subagents import SubagentQueue, SubagentRunner
+
+    class RunQueue(RunStarter, SubagentQueue, Protocol):
+        """Starts runs, and stops sub-agents."""
 
 
 class RunParts:
@@ -27,7 +30,7 @@ class RunParts:
         services: RunServices,
         *,
         engine: RoutineCatalog,
-        queue: RunStarter,
+        queue: RunQueue,
     ) -> None:
         self.services = services
         self._engine, self._queue = engine, queue
@@ -63,7 +66,7 @@ class RunParts:
     def _subagents(self) -> SubagentRunner:
         from daemon.runs.subagents import SubagentRunner
 
-        return SubagentRunner(self.contexts)
+        return SubagentRunner(self.contexts, self._queue)
 
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as `run` began it; DaemonError if this version cannot read it."""

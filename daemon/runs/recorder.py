@@ -28,6 +28,7 @@ class StepTotals:
     """What the steps of a run add up to."""
 
     usage: Usage
+    iterations: int
     taint: Taint
     """The worst taint of all that the run has read."""
 
@@ -66,7 +67,7 @@ class StepRecorder:
         return self._run.active + asyncio.get_running_loop().time() - self._started
 
     def totals(self) -> StepTotals:
-        """Return usage and worst taint of all steps.
+        """Return usage, iterations and worst taint of all steps.
 
         Where the steps were not or cannot be read, nobody can tell what the run has read: no usage,
         and tainted.
@@ -74,10 +75,15 @@ class StepRecorder:
         if self._is_loaded:
             try:
                 transcript = Transcript(self.steps, self._run.taint)
-                return StepTotals(usage=transcript.usage, taint=transcript.taint)
+                return StepTotals(
+                    usage=transcript.usage,
+                    iterations=transcript.iterations,
+                    taint=transcript.taint,
+                )
             except (DaemonError, AttributeError, LookupError, TypeError, ValueError):
                 log.warning("run.steps_damaged", run=self._run.id)
-        return StepTotals(usage=Usage(), taint=max_taint(self._run.taint, Taint.TAINTED))
+        taint = max_taint(self._run.taint, Taint.TAINTED)
+        return StepTotals(usage=Usage(), iterations=0, taint=taint)
 
     def append(self, *steps: Step, durable: bool = False) -> Awaitable[list[Step]]:
         """Queue steps at once, in order; awaiting the result means that they are committed.

@@ -186,11 +186,12 @@ async def finish(
     run = run.to(
         result.status,
         ended=context.now(),
+        active=recorder.active_seconds,
         detail=context.redact(result.detail) if result.detail else None,
         report=context.redact(reply.content) if reply else None,
         silent=bool(reply and reply.silent),
         usage=reply.usage if reply else totals.usage,
-        iterations=reply.iterations if reply else run.iterations,
+        iterations=reply.iterations if reply else totals.iterations,
         taint=result.taint if reply else totals.taint,
         sandbox=await context.sandbox_level(),
     )

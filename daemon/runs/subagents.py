@@ -1,8 +1,9 @@
 """Sub-agents: runs that another run starts and waits for.
 
 The child has a row, steps and a lease of its own. Its definition is the parent's routine, narrowed:
-never more tools, tokens or time than the parent has left, nothing gathered, nothing delivered. Its
-event names the parent and the call, so a call that is repeated after a crash finds the same child.
+never more tools, tokens or time than the parent has left, nothing gathered, checked, pinged or
+delivered. Its event names the parent and the call, so a call that is repeated after a crash finds
+the same child.
 Only the parent resumes it; when the parent ends, what is left of the child is cancelled.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Budget, Gate
@@ -30,11 +31,18 @@ MAX_REPORT_CHARACTERS = 50_000  # of a report that the parent reads
 MAX_SLEEP_SECONDS = 60.0
 
 
+class SubagentQueue(Protocol):
+    """Stops sub-agents that a person cancels."""
+
+    def add_subagent(self, run_id: str, task: asyncio.Task[Run | None]) -> None:
+        """Have this task cancelled when the sub-agent is."""
+
+
 class SubagentRunner:
     """Start and supervise the sub-agents of the runs of this process."""
 
-    def __init__(self, contexts: RunContexts) -> None:
-        self._contexts, self._services = contexts, contexts.services
+    def __init__(self, contexts: RunContexts, queue: SubagentQueue) -> None:
+        self._contexts, self._services, self._queue = contexts, contexts.services, queue
 
     async def delegate(
         self, context: ToolContext, task: str, tools: list[str] | None, budget: int | None
@@ -78,6 +86,8 @@ class SubagentRunner:
         finally:
             if tracer := self._services.settings.tracer:
                 tracer.export_run(child.id)
+        if run.status is Status.CANCELLED:
+            raise ToolFailed("a person cancelled the sub-agent")
         if run.status is not Status.SUCCEEDED:
             outcome = run.status.value.replace("_", " ")
             raise ToolFailed(
@@ -97,7 +107,17 @@ class SubagentRunner:
             if child.not_before:
                 seconds = (child.not_before - self._services.clock.now()).total_seconds()
                 await asyncio.sleep(max(0.0, min(seconds, MAX_SLEEP_SECONDS)))
-            run = await supervise(child.id, self._contexts.take(), takeover=True)
+            task = asyncio.create_task(
+                supervise(child.id, self._contexts.take(), takeover=True),
+                name=f"sub-agent {child.id}",
+            )
+            self._queue.add_subagent(child.id, task)
+            run = None
+            try:
+                run = await task
+            except asyncio.CancelledError:
+                if (parent_task := asyncio.current_task()) and parent_task.cancelling():
+                    raise  # else only the sub-agent was cancelled
             child = run or await self._services.journal.runs.get(child.id)
             if run is None and child.status is Status.QUEUED and child.not_before:
                 # its "not before" was moved, or the database's clock is behind ours
@@ -144,6 +164,8 @@ def _narrow(routine: Routine, task: str, tools: list[str] | None, tokens: int | 
             "run": spec,
             "gather": (),
             "gate": Gate(),
+            "check": None,
+            "ping": None,
             "deliver": (),
             "dedupe": None,
             "first_run": False,

@@ -128,6 +128,10 @@ class RoutineEngine:
         self._scheduler: AsyncIOScheduler | None = None
         self._job_store = BatchedJobStore()
         self._faults: Mapping[str, ConfigError] = {}
+        self._has_unscheduled = False
+        """Whether the last reload failed when it had taken the routines: the next one schedules all
+        of them.
+        """
         self._due_queue = CoalescingQueue(
             "slot claims",
             self._ledger.process_due,
@@ -204,13 +208,18 @@ class RoutineEngine:
             await ledger.process_due(
                 ledger.schedules if zone_changes else [*changes.changed, *changes.removed]
             )
-            names = list(new_routines) if zone_changes else [*changes.added, *changes.changed]
+            new_names = [*changes.added, *changes.changed]
+            if self._has_unscheduled:
+                new_names = list(new_routines)
+            names = list(new_routines) if zone_changes else new_names
             ledger.zone, self._faults = zone or ledger.zone, faults
+            self._has_unscheduled = True
             await self._set_routines(new_routines, changed_names=names)
             await self._schedule_next_starts([*names, *changes.removed])
-            await self._triggers.start_first_runs([*changes.added, *changes.changed])
-            await self._triggers.start_after_missed_ends([*changes.added, *changes.changed])
+            await self._triggers.start_first_runs(new_names)
+            await self._triggers.start_after_missed_ends(new_names)
             await self._pacing.start_due(names)
+            self._has_unscheduled = False
         await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
         self._triggers.watch()
         # What kept a routine from starting for its files may be gone.
@@ -361,6 +370,11 @@ class RoutineEngine:
         async with self._ledger.lock():
             await self._ledger.resume(name)
         self._recheck_starts(name)
+
+    def recheck_starts(self) -> None:
+        """Look again at what waits to start a routine: a cap of the budget may have been raised."""
+        if self.is_started:
+            self._recheck_starts(*self._ledger.schedules)
 
     async def refresh_states(self) -> None:
         """Read what was paused or resumed through another daemon on the same database."""

@@ -99,6 +99,8 @@ class LocalRunQueue:
         self._clock, self._group_of = clock, group_of
         self.running: dict[str, asyncio.Task[Run | None]] = {}
         """By run id."""
+        self._subagents: dict[str, asyncio.Task[Run | None]] = {}
+        """The tasks of sub-agents, for which those of their parents wait, by run id."""
         self._waiting: dict[str, list[_WaitingRun]] = {}
         """By routine, each a heap."""
         self._waiting_routines: dict[str, str] = {}
@@ -187,6 +189,13 @@ class LocalRunQueue:
         """Return how many runs come before this one; None if it does not wait for capacity."""
         return self.positions()[run_id] if run_id in self._waiting_routines else None
 
+    def add_subagent(self, run_id: str, task: asyncio.Task[Run | None]) -> None:
+        """Let `interrupt` stop a sub-agent. Its task takes no capacity: that of its parent waits
+        for it.
+        """
+        self._subagents[run_id] = task
+        task.add_done_callback(lambda _: self._subagents.pop(run_id, None))
+
     def interrupt(self, run_id: str) -> bool:
         """Stop a run where it is, tools included; return whether it was executed.
 
@@ -201,7 +210,7 @@ class LocalRunQueue:
             self._add_candidate(routine)
         if self._unpark(run_id):
             self._start_runs()
-        task = self.running.get(run_id)
+        task = self.running.get(run_id) or self._subagents.get(run_id)
         return task.cancel() if task else False
 
     async def wait_until_idle(self) -> None:
@@ -380,6 +389,8 @@ class LocalRunQueue:
             self._enqueue(run)
 
     def _delay(self, run: Run, until: datetime) -> None:
+        if self._delayed_until.get(run.id) == until:
+            return
         heapq.heappush(self._delayed, (until, run.id, run))
         self._delayed_until[run.id] = until
         self._set_timer()
@@ -436,6 +447,8 @@ class RunSupervisor:
             self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
+            if self.shared:  # one that another process took just now was not notified in time
+                self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
             has_succeeded = self.engine.record_success(run)
             if not has_succeeded or self.conversations.inbox.has_messages(run.id):
                 await asyncio.shield(self.follow_up(run))

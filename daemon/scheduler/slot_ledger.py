@@ -299,6 +299,8 @@ class SlotLedger:
         if self._clock.now() < self._latest_time:  # put back, and nobody has corrected that yet
             await self.correct_for_clock_change()
         now = self._latest_time = self._clock.now()
+        # one that was removed or renamed while it was queued would keep all others from starting
+        names = [name for name in names if name in self.states]
         await self._end_pauses(names, now)
         await self._read_active_runs(names)
         batch = BatchDecision(skipped=[], claims=[], floors={})
@@ -434,7 +436,17 @@ class SlotLedger:
         return await self._skip_reason(name, now)
 
     async def record_skip(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
-        """Record a moment at which a run was not started."""
+        """Record a moment at which an event did not start a run.
+
+        While a slot of the schedule waits for its `spread`, only the log says so: the row would
+        account for that slot, too, and it would not start.
+        """
+        await self.process_due([name])
+        waiting_slot = self.schedules[name].next(self._floors[name])
+        if waiting_slot and waiting_slot <= slot:
+            reason, rule = skip_reason.reason.value, skip_reason.rule
+            log.info("event.skipped", routine=name, reason=reason, rule=rule)
+            return
         slots = make_skipped(slot, skip_reason.reason, rule=skip_reason.rule)
         await self._record_skipped([(name, slots)])
 
@@ -586,8 +598,7 @@ class SlotLedger:
             return False
         if name in self.unrehearsed_routines:
             return False
-        # A routine that never ran has failed at nothing: only a restored backup paused it.
-        return self.states[name].paused_why is None
+        return not self.states[name].is_paused(self._clock.now())
 
     async def correct_for_clock_change(self) -> None:
         """Correct baselines, floors and records that lie in the future: the clock was set."""

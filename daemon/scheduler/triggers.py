@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -364,17 +365,21 @@ class EventTriggers:
                     idle_at = datetime.fromisoformat(operator_seen) + gate.idle
                     if idle_at > now:
                         return idle_at
-        # Budgets and the other conditions of a gate count by the day.
+            case Reason.BUDGET:
+                return _next_midnight(now, ZoneInfo(self._ledger.zone))
+        # The other conditions of a gate count by the day of the routine.
         return _next_midnight(now, schedule.zone)
 
     async def _forget_old_files(self, name: str) -> None:
         """Once a day, forget the versions of files that are long gone."""
         now = asyncio.get_running_loop().time()
         if now - self._forgotten_at.get(name, -SECONDS_PER_DAY) >= SECONDS_PER_DAY:
-            self._forgotten_at[name] = now
-            present: set[str] = set()
+            present: dict[str, str] = {}
             for watch in self._watches_of.get(name, ()):
                 present |= await self._watcher.list_matching(watch)
+            if not present:
+                return  # perhaps the folder is a disk that is not mounted now
+            self._forgotten_at[name] = now
             await self._journal.slots.forget_files(
                 name, present=present, before=self._clock.now() - FILE_MEMORY
             )

@@ -216,12 +216,14 @@ class SqliteConnection(sqlite3.Connection):
         unused_bytes = free * self._page_size()
         if unused_bytes < least or free * 4 < pages:
             return 0
-        self.execute("VACUUM")
-        self.truncate_log()
+        self._vacuum()
         return unused_bytes
 
     def rewrite(self, tables: Sequence[str]) -> None:
         # VACUUM removes free pages and the gaps in pages, the checkpoint their copies in the log
+        self._vacuum()
+
+    def _vacuum(self) -> None:
         (temp_store,) = self.execute("PRAGMA temp_store").fetchone()
         # the copy is as large as the database: too large for memory
         self.execute("PRAGMA temp_store = FILE")

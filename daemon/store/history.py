@@ -3,6 +3,7 @@
 # ruff: noqa: S608  what is put into statements are constants of this module; values are bound
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,48 +13,53 @@ from daemon.models import Json
 from daemon.store.connection import Connection
 from daemon.store.database import Repository
 from daemon.store.records import DayOutcomes
-from daemon.store.rows import LAST_BEFORE, to_microseconds
+from daemon.store.rows import to_microseconds
+from daemon.store.slots import count_slots_within
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
 # Rows are summed up in the database: fetching ten thousand of them takes longer than the sums.
-# Materialized, so that the runs of these days are read by their ids, and not all runs in the order
-# of their routines.
-_RECENT = f"""
-WITH recent AS MATERIALIZED (
-    SELECT routine, status, silent, created, ended, input, output FROM run
-    WHERE id > {LAST_BEFORE} AND created >= ? AND created < ?
+# A run belongs to the time in which it ended: only then is it known how. One seek for each routine
+# instead of a walk through the history; see runs.py.
+_RUNS = """
+WITH RECURSIVE name (routine) AS (
+    SELECT min(routine) FROM run
+    UNION ALL
+    SELECT (SELECT min(routine) FROM run WHERE routine > name.routine) FROM name WHERE name.routine IS NOT NULL
+), recent AS MATERIALIZED (
+    SELECT run.routine, run.status, run.silent FROM name CROSS JOIN run
+    WHERE run.routine = name.routine AND run.ended >= ? AND run.ended < ?
 )
-"""
-# A run belongs to the time in which it was created, however long it took.
-_RUNS = f"""{_RECENT}
 SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
-    count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
-    count(CASE WHEN status IN ('queued', 'running', 'waiting') THEN 1 END)
+    count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END)
 FROM recent GROUP BY routine ORDER BY routine
-"""
+"""  # noqa: E501
 _MISSED = """
-SELECT routine, sum(count) FROM slot
-WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL GROUP BY routine
+SELECT routine, first, last, count FROM slot
+WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL
 """
-_UNDELIVERED = (
-    "SELECT count(*) FROM outbox WHERE created >= ? AND created < ? AND status = 'failed'"
-)
+# Given up in this time: a report may be tried for a day before.
+_UNDELIVERED = """
+SELECT count(*) FROM outbox
+WHERE coalesce(waits_since, created) >= ? AND coalesce(waits_since, created) < ? AND status = 'failed'
+"""  # noqa: E501
 _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
 _GREATEST_ID = 2**63 - 1
 _TOKEN_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
+_UNDER_WAY = "outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
+# Without calls under way, whose rows have the most that they can use: a counter must not fall, as
+# Prometheus takes that for a restart, and counts all of it once more.
 _USAGE_BY_MODEL = (
     f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _TOKEN_KINDS)}, sum(cost)"
-    " FROM spending WHERE id > ? AND id <= ? GROUP BY 1, 2"
+    f" FROM spending WHERE id > ? AND id <= ? AND NOT ({_UNDER_WAY}) GROUP BY 1, 2"
 )
 # The last call before the first one that is under way: no row up to it changes any more. A row that
 # a process left as it died is that of no running run.
-_LAST_ENDED_CALL = """
+_LAST_ENDED_CALL = f"""
 SELECT coalesce((
-    SELECT id - 1 FROM spending WHERE id > ? AND outcome = 'asked'
-        AND run_id IN (SELECT id FROM run WHERE status = 'running') ORDER BY id LIMIT 1
+    SELECT id - 1 FROM spending WHERE id > ? AND {_UNDER_WAY} ORDER BY id LIMIT 1
 ), (SELECT max(id) FROM spending), 0)
 """
 # One seek for each routine instead of a walk through the history; see runs.py.
@@ -75,12 +81,11 @@ class RoutineDigest:
 
     routine: str
     runs: int = 0
+    """Runs that ended."""
     quiet: int = 0
     """Runs that succeeded silently or were skipped."""
     failures: int = 0
     """Runs that failed, timed out or were interrupted."""
-    open: int = 0
-    """Runs that have not ended."""
     missed: int = 0
     """Slots that were missed."""
 
@@ -151,19 +156,19 @@ class HistoryRepository(Repository):
         begin, end = to_microseconds(since), to_microseconds(until)
 
         def work(connection: Connection) -> DigestTotals:
-            missed_counts = dict(connection.execute(_MISSED, (begin, end)).fetchall())
+            missed_counts: Counter[str] = Counter()
+            for name, first, last, count in connection.execute(_MISSED, (begin, end)).fetchall():
+                missed_counts[name] += count_slots_within(first, last, count, begin, end)
             digests = {}
-            rows = connection.execute(_RUNS, (begin, begin, end))
-            for name, runs, quiet, failures, open_runs in rows:
+            for name, runs, quiet, failures in connection.execute(_RUNS, (begin, end)):
                 digests[name] = RoutineDigest(
                     routine=name,
                     runs=runs,
                     quiet=quiet,
                     failures=failures,
-                    open=open_runs,
                     missed=missed_counts.pop(name, 0),
                 )
-            for name, count in missed_counts.items():  # routines without a run
+            for name, count in (+missed_counts).items():  # routines without a run
                 digests[name] = RoutineDigest(routine=name, missed=count)
             (undelivered_count,) = connection.execute(_UNDELIVERED, (begin, end)).fetchone()
             (cost,) = connection.execute(_COST, (begin, end)).fetchone()

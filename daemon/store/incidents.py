@@ -250,13 +250,18 @@ class IncidentRepository(Repository):
             for subject in await self._db.write(work, durable=True):
                 log.info("incident.closed", subject=subject, reason="it was removed")
 
-    async def resolve(self, subject: str, *, zone: str = "UTC", title: str = "") -> None:
-        """Close the incidents of a subject that is not a routine, and tell the alerted targets; the
-        notice says that the subject works again, unless it has a `title`.
+    async def resolve(
+        self, subject: str, *, zone: str = "UTC", title: str = "", cause: str | None = None
+    ) -> None:
+        """Close the incidents of a subject that is not a routine, with a `cause` only those that
+        were reported with it, and tell the alerted targets; the notice says that the subject works
+        again, unless it has a `title`.
         """
         now = self._clock()
         await self._db.write(
-            lambda connection: close_incidents(connection, subject, None, zone, now, title=title),
+            lambda connection: close_incidents(
+                connection, subject, None, zone, now, title=title, cause=cause
+            ),
             durable=True,
         )
 
@@ -585,7 +590,9 @@ def _count_failure(
         (to_microseconds(now), error, run_id, same_incidents[0].id),
     ).fetchone()
     incident = incident_of(row)
-    is_due = incident.last_alert is None or now - incident.last_alert >= settings.remind
+    # a run each day ends a little earlier or later: half an hour of 24 is not waited for
+    wait = settings.remind - settings.remind / 48
+    is_due = incident.last_alert is None or now - incident.last_alert >= wait
     return incident, is_due and incident.acked is None
 
 
@@ -606,22 +613,26 @@ def close_incidents(
     now: datetime,
     *,
     title: str = "",
+    cause: str | None = None,
 ) -> None:
-    """Close the open incidents of a subject, and send one notice of that to the alerted targets.
+    """Close the open incidents of a subject, with a `cause` only those of this one, and send one
+    notice of that to the alerted targets.
 
     `run` is the run whose success ended them, if any; the notice says that the subject works again,
     unless it has a `title`.
     """
-    incidents = _incidents_in(
-        connection, "WHERE subject = ? AND closed IS NULL ORDER BY id", (subject,)
-    )
+    condition, values = "subject = ? AND closed IS NULL", [subject]
+    if cause is not None:
+        condition += " AND signature = ?"
+        values.append(signature_of(cause))
+    incidents = _incidents_in(connection, f"WHERE {condition} ORDER BY id", tuple(values))
     if not incidents:
         return
     targets = dict.fromkeys(target for incident in incidents for target in incident.targets)
     # Without targets: if an incident is opened anew soon, its next end is announced to nobody.
     connection.execute(
-        "UPDATE incident SET closed = ?, targets = '[]' WHERE subject = ? AND closed IS NULL",
-        (to_microseconds(now), subject),
+        f"UPDATE incident SET closed = ?, targets = '[]' WHERE {condition}",
+        (to_microseconds(now), *values),
     )
     count = sum(incident.count for incident in incidents)
     since = min(incident.opened for incident in incidents)

@@ -42,6 +42,7 @@ DAY = 86_400.0  # seconds
 # The key of the number of the latest check of a part of a large database, so that daemons that are
 # restarted more often than once a day get through all parts, too.
 _CHECKED_PART = "integrity part"
+_DAMAGE = "damaged"  # the cause of the incident
 _PAUSE = 0.05  # seconds between two slices, in which other works are written
 
 
@@ -109,10 +110,13 @@ class JournalMaintenance:
             )
             log.critical("database.damaged", problem=problem)
             await self._journal.incidents.report(
-                "database", problem, cause="damaged", advice="`agentctl doctor` looks again."
+                "database", problem, cause=_DAMAGE, advice="`agentctl doctor` looks again."
             )
         else:
-            await self._journal.incidents.resolve("database")
+            # that of a full disk has the same subject; one of before the start has nobody who
+            # looks for room any more
+            cause = None if is_start else _DAMAGE
+            await self._journal.incidents.resolve("database", cause=cause)
 
     async def _next_part(self) -> int:
         """Return the number of the next part to check, and keep it for the check after it."""
@@ -150,8 +154,14 @@ class JournalMaintenance:
             log.info("retention.applied", runs=deleted_runs, freed=freed_bytes)
 
     async def _remove_reports(self, before: datetime) -> None:
-        while reports := await self._database.read(partial(find_old_reports, before=before)):
-            await asyncio.to_thread(_unlink, self._workspace, [path for _, path in reports])
+        while True:
+            reports, rewritten_paths = await self._database.read(
+                partial(find_old_reports, before=before)
+            )
+            if not reports:
+                return
+            paths = [path for _, path in reports if path not in rewritten_paths]
+            await asyncio.to_thread(_unlink, self._workspace, paths)
             await self._database.write(
                 partial(mark_files_removed, deliveries=[id_ for id_, _ in reports])
             )

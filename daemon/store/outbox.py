@@ -76,10 +76,22 @@ class OutboxRepository(Repository):
         """
         await self._record_attempt(id_, DeliveryStatus.DELIVERED, receipt=receipt)
 
-    async def mark_failed(self, id_: int, error: str, next_at: datetime | None) -> None:
-        """Write why an attempt failed, and when the next one is due; None gives the delivery up."""
+    async def mark_failed(self, id_: int, error: str, next_at: datetime | None) -> bool:
+        """Write why an attempt failed, and when the next one is due; None gives the delivery up.
+
+        Returns False, without a change, if the delivery was suppressed during the attempt.
+        """
         status = DeliveryStatus.FAILED if next_at is None else DeliveryStatus.PENDING
-        await self._record_attempt(id_, status, error=error, next_at=next_at)
+        return await self._record_attempt(id_, status, error=error, next_at=next_at)
+
+    async def is_pending(self, id_: int) -> bool:
+        """Return whether a delivery is still to be sent."""
+
+        def work(connection: Connection) -> bool:
+            query = "SELECT 1 FROM outbox WHERE id = ? AND status = 'pending'"
+            return connection.execute(query, (id_,)).fetchone() is not None
+
+        return await self._db.read(work)
 
     async def leave_out(self, id_: int, reason: str, other_targets: Sequence[str]) -> None:
         """Suppress a delivery that nobody can or may get; an alert or another notice goes to the
@@ -209,25 +221,34 @@ class OutboxRepository(Repository):
         receipt: str | None = None,
         error: str | None = None,
         next_at: datetime | None = None,
-    ) -> None:
-        wait = (None, None) if next_at is None else (to_microseconds(next_at), self._now())
+    ) -> bool:
+        """Write how an attempt ended; return False if it failed and nobody waits for another one
+        any more. Raises NotFound.
+        """
+        # of a failure, the moment is that of the last attempt, also where it is given up
+        wait = (next_at and to_microseconds(next_at), None if error is None else self._now())
         values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
-        def work(connection: Connection) -> None:
-            cursor = connection.execute(
+        def work(connection: Connection) -> bool:
+            row = connection.execute(
+                "SELECT target, status FROM outbox WHERE id = ?", (id_,)
+            ).fetchone()
+            if row is None:
+                raise NotFound(f"there is no delivery {id_}")
+            target, earlier_status = row
+            has_arrived = status is DeliveryStatus.DELIVERED
+            if earlier_status == DeliveryStatus.SUPPRESSED and not has_arrived:
+                return False
+            connection.execute(
                 "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?,"
                 " next_at = ?, waits_since = ? WHERE id = ?",
                 values,
             )
-            if cursor.rowcount == 0:
-                raise NotFound(f"there is no delivery {id_}")
-            if status is DeliveryStatus.DELIVERED:
-                (target,) = connection.execute(
-                    "SELECT target FROM outbox WHERE id = ?", (id_,)
-                ).fetchone()
+            if has_arrived:
                 close_incidents(connection, f"target {target}", None, "UTC", self._clock())
+            return True
 
-        await self._db.write(work, durable=status is DeliveryStatus.DELIVERED)
+        return await self._db.write(work, durable=status is DeliveryStatus.DELIVERED)
 
 
 def enqueue(

@@ -4,13 +4,14 @@ Each function handles one slice, so that no transaction blocks the writer for lo
 overwrites what is deleted (secure_delete); `Connection.shrink` gives its room back to the system.
 """
 
+# ruff: noqa: S608  what is put into statements are constants and marks; values are bound
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from daemon.store.connection import Connection
+from daemon.store.connection import Connection, placeholders
 from daemon.store.rows import from_microseconds, to_microseconds
 from daemon.store.texts import find_unused_texts
 
@@ -34,9 +35,11 @@ class RetentionLimits:
     max_bytes: int | None = None
 
 
+# Without those whose reports are still on their way.
 _OLD_RUNS = """
 SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
     AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {newest})
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status = 'pending')
 """  # noqa: E501
 # The same of runs that still have steps, the oldest first: (id, created). One seek for each run,
 # from the first step on until the runs were created after that moment, and never over the runs of
@@ -54,7 +57,15 @@ WHERE (SELECT ended FROM run WHERE id = with_steps.run_id AND id NOT IN
     (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
 ) < ?
 LIMIT ?
-"""  # noqa: S608  a constant of this module
+"""
+# The oldest inputs of such runs. Not those of a person's questions, which tell to which
+# conversation a run belongs.
+_OLD_INPUTS = f"""
+SELECT run_id FROM input WHERE (SELECT ended FROM run WHERE id = input.run_id AND "trigger" <> 'ask'
+    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+) < ?
+ORDER BY run_id LIMIT ?
+"""  # noqa: E501
 
 
 def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime) -> int:
@@ -65,28 +76,38 @@ def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime)
     if limits.steps is not None:
         count += _delete_steps(connection, to_microseconds(now - limits.steps))
     if limits.runs is not None:
-        count += _delete_runs(connection, to_microseconds(now - limits.runs))
+        count += _delete_runs(connection, to_microseconds(now - limits.runs), limits)
     if not count and limits.max_bytes is not None and connection.used() > limits.max_bytes:
         # the steps first, which are most of the bytes
         count = _delete_steps(connection, to_microseconds(now))
-        count = count or _delete_runs(connection, to_microseconds(now))
+        count = count or _delete_runs(connection, to_microseconds(now), limits)
     return count
 
 
 def _delete_steps(connection: Connection, before: int) -> int:
-    """Delete the steps of a slice of runs that ended before `before` (microseconds). Returns how
-    many runs that were.
+    """Delete the steps of a slice of runs that ended before `before` (microseconds), what people
+    told these runs, and the inputs of a slice of such runs. Returns how many runs that were.
     """
     rows = connection.execute(_OLD_RUNS_WITH_STEPS, (before, before, SLICE))
-    runs = [id_ for id_, _ in rows]
-    connection.executemany("DELETE FROM step WHERE run_id = ?", [(id_,) for id_ in runs])
-    return len(runs)
+    runs = [(id_,) for id_, _ in rows]
+    for table in ("step", "told"):
+        connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
+    inputs = connection.execute(_OLD_INPUTS, (before, SLICE)).fetchall()
+    connection.executemany("DELETE FROM input WHERE run_id = ?", inputs)
+    return max(len(runs), len(inputs))
 
 
-def _delete_runs(connection: Connection, before: int) -> int:
-    """Delete a slice of the runs that ended before `before` (microseconds). Returns how many."""
+def _delete_runs(connection: Connection, before: int, limits: RetentionLimits) -> int:
+    """Delete a slice of the runs that ended before `before` (microseconds). Returns how many.
+
+    Where report files are deleted later than their runs, the deliveries of these files stay until
+    then: without them nobody would know the files.
+    """
     query = f"{_OLD_RUNS.format(newest=NEWEST)} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
+    if limits.reports is not None:
+        keep_deliveries = f"UPDATE outbox SET run_id = NULL WHERE run_id = ? AND {_REPORT_FILE}"
+        connection.executemany(keep_deliveries, [(id_,) for id_ in runs])
     connection.executemany("DELETE FROM run WHERE id = ?", [(id_,) for id_ in runs])
     if runs:
         connection.execute("DELETE FROM definition WHERE hash NOT IN (SELECT definition FROM run)")
@@ -106,22 +127,42 @@ def find_old_texts(connection: Connection, now: datetime) -> tuple[list[bytes], 
     return find_unused_texts(connection, before), before
 
 
-def find_old_reports(connection: Connection, before: datetime) -> list[tuple[int, str]]:
-    """Return (delivery id, path) of up to 1,000 report files delivered before `before`.
+# The condition for a delivery of a file whose path names the slot or the run: other paths are
+# overwritten by later reports.
+_REPORT_FILE = (
+    "status = 'delivered' AND receipt LIKE '/%'"
+    " AND (options LIKE '%{slot%' OR options LIKE '%{run}%')"
+)
 
-    Only files whose path names the slot or the run: other paths are overwritten by later reports.
+
+def find_old_reports(
+    connection: Connection, before: datetime
+) -> tuple[list[tuple[int, str]], set[str]]:
+    """Return (delivery id, path) of up to 1,000 report files delivered before `before`, and those
+    of the paths to which a later report was written, as the file had been moved away.
     """
+    moment = to_microseconds(before)
     rows = connection.execute(
-        "SELECT id, receipt FROM outbox WHERE status = 'delivered' AND created < ? AND receipt LIKE "  # noqa: E501
-        "'/%' AND (options LIKE '%{slot%' OR options LIKE '%{run}%') ORDER BY id LIMIT 1000",
-        (to_microseconds(before),),
+        f"SELECT id, receipt FROM outbox WHERE {_REPORT_FILE} AND created < ?"
+        " ORDER BY id LIMIT 1000",
+        (moment,),
     )
-    return [(id_, receipt) for id_, receipt in rows]
+    reports = [(id_, receipt) for id_, receipt in rows]
+    paths = {path for _, path in reports}
+    later_rows = connection.execute(
+        f"SELECT receipt FROM outbox WHERE {_REPORT_FILE} AND created >= ?"
+        f" AND receipt IN ({placeholders(paths)})",
+        (moment, *paths),
+    )
+    return reports, {path for (path,) in later_rows}
 
 
 def mark_files_removed(connection: Connection, deliveries: Iterable[int]) -> None:
-    """Write into the receipts of these deliveries that their files were removed."""
+    """Write into the receipts of these deliveries that their files were removed; delete those whose
+    runs are deleted already.
+    """
+    ids = [(id_,) for id_ in deliveries]
     connection.executemany(
-        "UPDATE outbox SET receipt = 'removed by [keep] reports: ' || receipt WHERE id = ?",
-        [(id_,) for id_ in deliveries],
+        "UPDATE outbox SET receipt = 'removed by [keep] reports: ' || receipt WHERE id = ?", ids
     )
+    connection.executemany("DELETE FROM outbox WHERE id = ? AND run_id IS NULL", ids)

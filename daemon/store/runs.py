@@ -705,6 +705,24 @@ class RunRepository(Repository):
 
         return await self._db.read(work)
 
+    async def find_messages_to_ended(self, since: datetime) -> list[RunMessage]:
+        """Return the messages sent since then to runs that have ended, but for those that a person
+        cancelled, in order, whether the run has read them or not.
+        """
+        query = (
+            "SELECT told.id, run_id, text, told.event FROM told JOIN run ON run.id = run_id"
+            " WHERE told.at >= ? AND ended IS NOT NULL AND status <> 'cancelled' ORDER BY told.id"
+        )
+
+        def work(connection: Connection) -> list[RunMessage]:
+            rows = connection.execute(query, (to_microseconds(since),))
+            return [
+                RunMessage(id=number, run=name, text=text, event=event)
+                for number, name, text, event in rows
+            ]
+
+        return await self._db.read(work)
+
     async def find_turns(self, routine: str, session: str, *, before: str, limit: int) -> list[Run]:
         """Return the runs of a conversation, older than the run `before`, newest first: those
         whose event begins with `session/`.

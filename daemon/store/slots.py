@@ -493,22 +493,31 @@ class SlotRepository(Repository):
         return await self._db.read(work)
 
     async def forget_files(
-        self, routine: str, *, present: Collection[str], before: datetime
+        self, routine: str, *, present: Mapping[str, str], before: datetime
     ) -> None:
-        """Delete the versions of files that runs were started for before then, except those of
-        files that are still present.
+        """Delete the versions of files that runs were started for and that were not there any more
+        since `before`; to be called every day.
+
+        `present` are the versions by path that are there now. A folder may be away for a while, as
+        a disk that is not mounted, and comes back with all its files.
         """
+        now, limit = self._now(), to_microseconds(before)
+        # each version that is there is written anew now and then, so that its age tells
+        renewal = now - (now - limit) // 3
 
         def work(connection: Connection) -> None:
-            old_rows = connection.execute(
-                "SELECT path FROM seen WHERE routine = ? AND at < ?",
-                (routine, to_microseconds(before)),
+            old_versions = connection.execute(
+                "SELECT path, version FROM seen WHERE routine = ? AND at < ?", (routine, renewal)
             )
-            removed_paths = {path for (path,) in old_rows} - set(present)
             connection.executemany(
-                "DELETE FROM seen WHERE routine = ? AND path = ? AND at < ?",
-                [(routine, path, to_microseconds(before)) for path in removed_paths],
+                "UPDATE seen SET at = ? WHERE routine = ? AND path = ? AND version = ?",
+                [
+                    (now, routine, path, version)
+                    for path, version in old_versions.fetchall()
+                    if present.get(path) == version
+                ],
             )
+            connection.execute("DELETE FROM seen WHERE routine = ? AND at < ?", (routine, limit))
 
         await self._db.write(work)
 
@@ -590,6 +599,23 @@ def _unrecorded_ranges(
             yield new_range
         if last is not None:
             edge = max(edge, from_microseconds(last))
+
+
+def count_slots_within(first: int, last: int, count: int, begin: int, end: int) -> int:
+    """Return how many of the `count` slots of a row lie between `begin` and before `end`, all in
+    microseconds.
+
+    A row may cover weeks, and says nothing of the slots between the first and the last: the time
+    between each two of them is taken to be the same.
+    """
+    if first == last:
+        return count if begin <= first < end else 0
+    counts_before = (
+        max(0, min(count, -((first - moment) * (count - 1) // (last - first))))
+        for moment in (begin, end)
+    )
+    before_begin, before_end = counts_before
+    return before_end - before_begin
 
 
 def _slots_in(connection: Connection, clauses: str, values: Row) -> list[SlotRow]:

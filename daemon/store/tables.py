@@ -354,6 +354,7 @@ class DeliveryRow(JournalTable, table=True):
     receipt: str | None = column(Text, default=None)
     error: str | None = column(Text, default=None)
     waits_since: datetime | None = column(MomentType, default=None)
+    """When the wait until `next_at` began; of a delivery that was given up, when that was."""
     kind: str | None = column(Text, default=None)
 
 

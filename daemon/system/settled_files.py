@@ -130,12 +130,12 @@ class SettledFileWatcher:
             self._call_back_in(name, state, delay)
         return {path: files[path][0] for path in settled_paths[: limits.batch]}
 
-    async def list_matching(self, name: str) -> set[str]:
-        """Return the paths of all files that match now, settled or not."""
+    async def list_matching(self, name: str) -> dict[str, str]:
+        """Return the versions of all files that match now, settled or not, by path."""
         state = self._states.get(name)
         if state is None:
-            return set()
-        return set((await asyncio.to_thread(scan_files, self._root, state.patterns)).files)
+            return {}
+        return (await asyncio.to_thread(scan_files, self._root, state.patterns)).files
 
     def close(self) -> None:
         """Watch nothing any more; may be repeated."""

@@ -20,6 +20,7 @@ structlog is imported by `configure` only, as `agentctl logs` needs no more than
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -382,6 +383,8 @@ class _RotatedFile:
     def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
         self._path, self._max_bytes, self._keep = path, max_bytes, keep
         self._lost_lines = 0
+        self._ends_within_line = False
+        """A disk without room may have taken the beginning of the last line."""
         self._fd: int | None = None
         try:
             self._ensure_open()
@@ -403,11 +406,19 @@ class _RotatedFile:
                     "event": "log.lines_lost",
                     "lines": self._lost_lines,
                 }
-                os.write(self._ensure_open(), json.dumps(record).encode() + b"\n")
+                self._append(json.dumps(record).encode() + b"\n")
                 self._lost_lines = 0
-            os.write(self._ensure_open(), data)
+            self._append(data)
         except OSError:
             self._lost_lines += 1
+
+    def _append(self, line: bytes) -> None:
+        """Append a line, on a line of its own. Raises OSError if there is no room for all of it."""
+        descriptor = self._ensure_open()
+        data = b"\n" + line if self._ends_within_line else line
+        self._ends_within_line = os.write(descriptor, data) < len(data)
+        if self._ends_within_line:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         if self._fd is not None:
@@ -421,10 +432,12 @@ class _RotatedFile:
             except FileNotFoundError:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._fd = self._open()
+            size = os.fstat(self._fd).st_size
+            self._ends_within_line = bool(size) and os.pread(self._fd, 1, size - 1) != b"\n"
         return self._fd
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _make_room(self, size: int) -> None:
         state = os.fstat(self._ensure_open())
@@ -442,6 +455,10 @@ class _RotatedFile:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         else:
             self._path.unlink()
+        for file in self._path.parent.glob(f"{self._path.name}.*"):
+            number_text = file.name.removeprefix(f"{self._path.name}.")
+            if number_text.isdecimal() and int(number_text) > self._keep:  # `keep` was greater
+                file.unlink()
         self.close()
 
 

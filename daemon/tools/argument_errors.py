@@ -63,16 +63,17 @@ def check_by_schema(arguments: Json, schema: Json, *, closed: bool) -> list[str]
     `closed`: an argument that the schema does not have is a fault, as with `additionalProperties`
     = false.
     """
+    stated_properties, stated_keys = schema.get("properties"), schema.get("required")
     properties: dict[str, Json] = {
         # JSON Schema has `true` for whatever there may be
         key: value if isinstance(value, dict) else {}
-        for key, value in schema.get("properties", {}).items()
+        for key, value in (stated_properties.items() if isinstance(stated_properties, dict) else ())
     }
     closed = closed or schema.get("additionalProperties") is False
     faults = [
         _describe_missing(key, properties.get(key, {}))
-        for key in schema.get("required", ())
-        if key not in arguments
+        for key in (stated_keys if isinstance(stated_keys, list | tuple) else ())
+        if isinstance(key, str) and key not in arguments
     ]
     for key, value in arguments.items():
         if key not in properties:

@@ -16,10 +16,8 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
-COOKIE = "agentd"
 # 127.0.0.1 as /proc/net/tcp writes it, in the byte order of the machine, and what stands before it
 # in /proc/net/tcp6
 LOOPBACK = f"{int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder):08X}"
@@ -53,6 +51,8 @@ class PageAccess:
         self.token: str | None = None
         self._cookies: set[str] = set()
         self._port = port
+        # browsers keep one cookie of a name for all ports: each page has a name of its own
+        self._cookie_name = f"agentd-{port}"
         self._uids = {0, os.geteuid()}
         """Who may connect: root, this user, and who has become this user by sudo."""
         if os.environ.get("SUDO_UID", "").isdecimal():
@@ -70,7 +70,7 @@ class PageAccess:
         self.token = None
         cookie = secrets.token_urlsafe(32)
         self._cookies.add(cookie)
-        return f"{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict"
+        return f"{self._cookie_name}={cookie}; Path=/; HttpOnly; SameSite=Strict"
 
     def explain_refusal(self, method: str, headers: Mapping[str, str]) -> str | None:
         """Return why a request is refused; None if this page sent it, or its URL was typed."""
@@ -93,13 +93,17 @@ class PageAccess:
         return uid is not None and uid not in self._uids
 
     def has_cookie(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a request has a cookie that this server gave out."""
-        try:
-            morsel = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return morsel is not None and any(
-            hmac.compare_digest(morsel.value.encode(), cookie.encode()) for cookie in self._cookies
+        """Return whether a request has a cookie that this server gave out.
+
+        The others come from other servers of this machine, with any text as their value; from
+        http.cookies, one that it cannot read would hide all behind it.
+        """
+        pairs = (pair.strip().partition("=") for pair in headers.get("Cookie", "").split(";"))
+        values = [value for name, _, value in pairs if name == self._cookie_name]
+        return any(
+            hmac.compare_digest(value.encode(), cookie.encode())
+            for value in values
+            for cookie in self._cookies
         )
 
 

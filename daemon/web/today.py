@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_SLOTS = 3000  # on the time line; a minutely routine has 1,440 a day
 MAX_RUNS = 5000  # of today
+MAX_COUNTED = 1000  # deliveries, approvals: all that one answer of the daemon has room for
 
 
 class AttentionItem(NamedTuple):
@@ -74,8 +75,10 @@ def show_today(client: Client, *, query: Mapping[str, str]) -> tuple[str, Contex
     failures = Counter(run["routine"] for run in runs_of_today if run_kind(run) in FAILURES)
     known_names = find_known_routines(status["incidents"])
     failing_names = find_failing_routines(runs_of_today)
-    failed_deliveries = client.request("GET", "/v1/deliveries?status=failed&limit=50")["items"]
-    approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
+    failed_deliveries, approvals = (
+        client.request("GET", f"/v1/{path}&limit={MAX_COUNTED}")["items"]
+        for path in ("deliveries?status=failed", "approvals?status=pending")
+    )
     attention_items = find_attention_items(status, failing_names, len(failed_deliveries), approvals)
     zone_name = f"{now:%Z}"
     return "today.html", {

@@ -185,13 +185,23 @@ def show_deliveries(client: Client, *, query: Mapping[str, str]) -> tuple[str, C
 def show_memory(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show memory items, or the hits of a search; each links to its place in the run."""
     question = query.get("q", "").strip()
-    context: Context = {"title": "Memory", "question": question, "hits": [], "items": []}
+    context: Context = {
+        "title": "Memory",
+        "question": question,
+        "hits": [],
+        "items": [],
+        "next": None,
+    }
     if question:
         context["title"] = f"Memory: {question[:80]}"
         path = f"/v1/memory/search?query={quote(question)}&limit=20&window=1"
         context["hits"] = client.request("GET", path)["items"]
     else:
-        context["items"] = client.request("GET", "/v1/memory/items?limit=50")["items"]
+        path = f"/v1/memory/items?limit={PAGE_SIZE}"
+        if query.get("cursor"):
+            path += f"&cursor={quote(query['cursor'])}"
+        answer = client.request("GET", path)
+        context |= {"items": answer["items"], "next": answer["next"]}
     return "memory.html", context
 
 

@@ -72,11 +72,11 @@ replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{l
     assert "used" in page and "$0.0" in page and "file_list, file_write" in page
 
 
-async def test_inspect_shows_model_calls_without_an_answer(home):
+async def test_inspect_shows_model_calls_without_an_answer(home, unused_address):
     home.write(
         "config.toml",
         '[providers.gone]\nkind = "open_source"\nmodel = "m"\nbase_url = '
-        '"http://127.0.0.1:9/v1"\ntimeout = "5s"\n'
+        f'"http://{unused_address}/v1"\ntimeout = "5s"\n'
         '[providers.says]\nkind = "scripted"\nreplies = ["Hello."]\n',
     )
     home.routine(

@@ -89,16 +89,15 @@ async def test_systemd_is_notified_while_a_start_waits_for_the_database(
     "verb", [(), ("worker",), ("once", "work")], ids=["daemon", "worker", "once"]
 )
 async def test_a_start_without_its_database_server_ends_with_75(
-    home: Home, verb: tuple[str, ...]
+    home: Home, unused_address: str, verb: tuple[str, ...]
 ) -> None:
     pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
-    home.write(
-        "config.toml", store("postgresql://me:hunter2hunter2@127.0.0.1:1/agentd", "0.5s") + CLUSTER
-    )
+    url = f"postgresql://me:hunter2hunter2@{unused_address}/agentd"
+    home.write("config.toml", store(url, "0.5s") + CLUSTER)
     result = await home.agentd(*verb)
     assert result.code == 75, result.err
     (sentence,) = [line for line in result.err.splitlines() if line.startswith("agentd: ")]
-    assert "postgresql://127.0.0.1:1/agentd is away, waited for 0.5 s" in sentence
+    assert f"postgresql://{unused_address}/agentd is away, waited for 0.5 s" in sentence
     assert "Connection refused" in sentence
     assert "hunter2" not in result.err
     assert "Traceback" not in result.err
@@ -178,14 +177,14 @@ async def test_a_start_waits_for_a_database_server_with_too_many_connections(
         own_server.sql("DROP ROLE busy")
 
 
-async def test_offline_commands_do_not_wait_for_the_server(home: Home) -> None:
+async def test_offline_commands_do_not_wait_for_the_server(home: Home, unused_address: str) -> None:
     pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
-    home.write("config.toml", store("postgresql://me@127.0.0.1:1/agentd", "1h"))
+    home.write("config.toml", store(f"postgresql://me@{unused_address}/agentd", "1h"))
     async with asyncio.timeout(120):
         assert (await home.agentd("validate")).code == 0
         doctor = await home.agentd("doctor")
         assert doctor.code == 1
-        assert "postgresql://127.0.0.1:1/agentd is away" in doctor.out
+        assert f"postgresql://{unused_address}/agentd is away" in doctor.out
         for verb in (("replay", "01ABCDEF"), ("export", "all.jsonl")):
             result = await home.agentd(*verb)
             assert result.code == 75, result.err

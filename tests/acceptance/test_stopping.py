@@ -4,7 +4,9 @@ import asyncio
 import os
 import pty
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -127,3 +129,24 @@ async def test_of_several_limits_to_the_end_of_a_process_the_earliest_counts(lim
 )
 def test_the_verb_stands_behind_the_options_of_the_program(words, verb):
     assert find_verb(words.split()) == verb
+
+
+async def test_a_run_without_a_step_for_an_hour_goes_on_after_a_short_stop(home):
+    async with Vendor([{"hang": True}, "Hello."]) as vendor:
+        providers = (
+            f'[providers.local]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n'
+        )
+        home.write("config.toml", f'provider = "local"\n{providers}[daemon]\ngrace = "0.01s"\n')
+        home.routine("hello", f'[trigger]\nevery = "1h"\ncatch_up = "none"\n{HELLO}')
+        await home.start()
+        run = (await home.agentctl("run", "hello", "--detach")).out.strip()
+        await vendor.wait_for_requests(1)
+        assert await home.stop() == 0
+        with closing(sqlite3.connect(home.state / "agentd.db")) as database:
+            hour = 3600 * 10**6
+            begun_by_its_schedule = "event = NULL, created = created - ?, started = started - ?"
+            database.execute(f"UPDATE run SET {begun_by_its_schedule}", [hour, hour])
+            database.execute("UPDATE step SET at = at - ?", [hour])
+            database.commit()
+        await home.start()
+        assert (await home.until(run, "run_ended"))["report"] == "Hello."

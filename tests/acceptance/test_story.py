@@ -216,6 +216,18 @@ async def test_once_hands_its_run_to_the_daemon_that_holds_the_state(home):
     ] == "succeeded"
 
 
+async def test_once_finds_the_daemon_that_was_started_in_another_environment(home):
+    """As from cron, which sets no XDG_RUNTIME_DIR, beside a daemon that listens there."""
+    home.routine("hello", '[run]\nprompt = "Say hello."\n[[deliver]]\nto = "log"\n')
+    await home.start()
+    home.env |= {"XDG_RUNTIME_DIR": str(home.folder), "AGENTD_STATE": str(home.state)}
+    config = home.folder / "config.toml"
+    result = await home.run("agentd", "once", "hello", "--config", config)
+    assert result.code == 0, result.err
+    runs = await home.agentctl("runs", "hello", "--json")
+    assert [run["status"] for run in runs.json["items"]] == ["succeeded"]
+
+
 async def test_once_runs_a_routine_without_a_daemon(home):
     home.routine(
         "hello", '[run]\nprompt = "Say hello."\n[[deliver]]\nto = "file"\npath = "hello.md"\n'

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -166,6 +168,29 @@ async def test_tell_during_the_final_model_call_is_still_answered(spoken_to):
         await vendor.wait_for_requests(1)
         result = await spoken_to.agentctl("tell", run, "in French")
         assert result.out.strip() == "Done, and in French."
+
+
+async def test_a_message_that_a_killed_daemon_left_unanswered_is_answered_once(spoken_to):
+    async with Vendor(["Done.", "Done, and in French."]) as vendor:
+        await start_home(spoken_to, vendor)
+        run = (await spoken_to.agentctl("run", "work", "--json")).json
+        await spoken_to.stop()
+        with closing(sqlite3.connect(spoken_to.state / "agentd.db")) as database:
+            (ended,) = database.execute("SELECT ended FROM run").fetchone()
+            # it came while the run was under way, and the daemon died when that had ended
+            values = (run["id"], "e", "And in French.", ended - 1)
+            database.execute(
+                "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?)", values
+            )
+            database.commit()
+        for _ in range(2):
+            await spoken_to.start()
+            (answer,) = (await spoken_to.agentctl("runs", "ask", "--json")).json["items"]
+            if not answer["ended"]:
+                await spoken_to.until(answer["id"], "run_ended")
+            await spoken_to.stop()
+        assert vendor.requests[-1].body["messages"][-1]["content"] == "And in French."
+        assert len(vendor.requests) == 2
 
 
 async def test_tell_to_an_ended_run_starts_a_new_run_with_the_earlier_report(spoken_to):
@@ -389,6 +414,22 @@ async def test_cancelling_a_run_cancels_its_sub_agent(spoken_to):
         await vendor.wait_for_requests(2)
         await spoken_to.agentctl("cancel", run)
         await spoken_to.until(run, "run_ended")
+        (child,) = (await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]
+        assert child["status"] == "cancelled"
+
+
+async def test_cancelling_a_sub_agent_lets_its_parent_go_on(spoken_to):
+    hand = {"name": "subagent", "arguments": {"task": "Think long."}}
+    turns = [{"tool_calls": [hand]}, {"text": "never", "hang": True}, "I do it myself."]
+    async with Vendor(turns) as vendor:
+        await start_home(spoken_to, vendor)
+        run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
+        await vendor.wait_for_requests(2)
+        (child,) = (await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]
+        await spoken_to.agentctl("cancel", child["id"])
+        assert (await spoken_to.until(run, "run_ended"))["report"] == "I do it myself."
+        result = vendor.requests[-1].body["messages"][-1]["content"]
+        assert "a person cancelled the sub-agent" in result
         (child,) = (await spoken_to.agentctl("runs", "subagent", "--json")).json["items"]
         assert child["status"] == "cancelled"
 

@@ -24,3 +24,11 @@ async def test_identity_files_stand_in_the_prompt_in_order_and_are_reread(app):
         (app.folder / "SOUL.md").unlink()
         section = (await app.parts.preview(app.engine.routines["daily"])).sections["identity"]
         assert "Grace sleeps late.\n\nNever before noon." in section
+
+
+async def test_a_run_that_cannot_read_an_identity_file_names_the_file(app):
+    (app.folder / "SOUL.md").write_bytes("Höflich.\n".encode("latin-1"))
+    async with app:
+        run = await app.run("daily")
+        assert run.status == "failed"
+        assert "SOUL.md" in run.detail and "is not UTF-8 text" in run.detail

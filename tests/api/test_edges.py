@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.cli.runs import hint_for_more
 from tests.api.harness import ApiHarness
 from tests.cli.agentctl import COMMAND, agentctl, environment
 
@@ -35,6 +36,29 @@ async def test_an_impossible_name_is_not_found(harness: ApiHarness, name: str) -
 async def test_an_empty_name_is_not_found(harness: ApiHarness) -> None:
     result = await agentctl(harness.path, "show", "")
     assert (result.code, result.err) == (4, "agentctl: nothing has an empty name\n")
+
+
+async def test_a_name_that_is_too_long_for_a_path_is_not_found(harness: ApiHarness) -> None:
+    result = await agentctl(harness.path, "replay", "a" * 5000)
+    assert result.code == 4
+    assert result.err.startswith("agentctl: there is no run 'aaaa")
+
+
+def test_the_hint_for_more_runs_names_a_number_that_is_taken() -> None:
+    assert hint_for_more(20) == "-n 100 shows them"
+    assert hint_for_more(300) == "-n 1000 shows them"
+    assert hint_for_more(1000) == "name a routine, or a --status"
+
+
+async def test_what_cannot_be_imported_is_told_in_one_line(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
+    long_line = tmp_path / "long.jsonl"
+    long_line.write_text("x" * 3_000_000)
+    result = await agentctl(harness.path, "memory", "import", str(long_line))
+    assert (result.code, result.err) == (2, "agentctl: the body is over 1000000 bytes\n")
+    result = await agentctl(harness.path, "memory", "import", "")
+    assert (result.code, result.err) == (1, "agentctl: '': No such file or directory\n")
 
 
 async def test_an_unknown_run_is_named_as_typed(harness: ApiHarness) -> None:

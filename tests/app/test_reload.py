@@ -11,6 +11,7 @@ from daemon.definitions.file_versions import version_of
 from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
 from daemon.testing import CONFIG, TestApp
+from tests.acceptance.story import Vendor
 from tests.cli.agentctl import agentctl
 from tests.delivery.receivers import Receiver
 from tests.replaying import ReplayedApp
@@ -519,3 +520,21 @@ async def test_a_file_that_the_definitions_name_is_read_again_when_it_changes(tm
     await definitions.times_read(1)
     assert definitions.times == 2
     reloads.close()
+
+
+async def test_files_that_wait_for_the_budget_start_a_run_once_the_cap_is_raised(home):
+    async with Vendor(["I looked."]) as vendor:
+        provider = (
+            f'provider = "local"\n[providers.local]\nkind = "open_source"\n'
+            f'base_url = "{vendor.url}/v1"\nmodel = "m"\n'
+        )
+        home.write("config.toml", f"{provider}[budget]\nday_tokens = 1\n")
+        home.routine(
+            "inbox", '[trigger]\nwatch = ["*.csv"]\nsettle = "0.1s"\n[run]\nprompt = "Look."\n'
+        )
+        await home.start()
+        (home.workspace / "a.csv").write_text("1,2\n")
+        await home.wait_for_log("files.waiting", reason="budget")
+        home.write("config.toml", provider)
+        (finished,) = await home.wait_for_log("run.finished", routine="inbox")
+        assert finished["status"] == "succeeded"

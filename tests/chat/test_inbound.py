@@ -360,6 +360,31 @@ async def test_commands_answer_what_they_did_or_what_is_wrong(app, telegram):
         assert await app.asks() == []
 
 
+async def test_a_command_is_read_as_a_phone_writes_it(app, telegram):
+    async with app:
+        app.model.enqueue("Full.")
+        telegram.write("/pause Disks\n2h")
+        await app.take()
+        telegram.write("/resume Disks")
+        await app.take()
+        telegram.write("/run Disks\nin two lines\nplease")
+        await app.take()
+        assert telegram.texts[:2] == ["disks is paused for 2h.", "disks goes on."]
+        (run,) = await app.daemon.store.journal.runs.find(routine="disks")
+        run_input = await app.daemon.store.journal.runs.get_input(run.id)
+        assert "in two lines\nplease" in str(run_input["text"])
+
+
+async def test_a_command_for_another_bot_of_a_group_is_left_to_it(app, telegram):
+    async with app:
+        for name in ("other_bot", "FAKE_bot", "other_bot"):
+            telegram.write(f"/status@{name}", chat=GROUP)
+            await app.take()
+        assert telegram.texts == ["1 routines."]
+        assert len(telegram.of("getMe")) == 1
+        assert await app.asks() == []
+
+
 async def test_a_message_is_handled_once_however_often_it_is_delivered(app, telegram):
     async with app:
         app.model.enqueue("One.")

@@ -270,8 +270,8 @@ async def test_a_webhook_that_another_program_has_set_is_named(telegram, chat):
         await chat.receive("")
 
 
-async def test_a_server_that_is_away_is_told_without_the_token(telegram):
-    chat = TelegramChat(telegram.TOKEN, base_url="http://127.0.0.1:1")
+async def test_a_server_that_is_away_is_told_without_the_token(telegram, unused_address):
+    chat = TelegramChat(telegram.TOKEN, base_url=f"http://{unused_address}")
     with pytest.raises(ChatFailed, match="nothing listens there") as failure:
         await chat.receive("")
     assert telegram.TOKEN not in str(failure.value)

@@ -14,7 +14,7 @@ from daemon.api.bodies import MAX_BODY_BYTES
 from daemon.cli.approvals import approvals, audit
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import ConnectionLost
-from daemon.cli.memory import _read_batches, check, export
+from daemon.cli.memory import _read_batches, check, export, forget
 from daemon.models import Json
 
 
@@ -40,6 +40,20 @@ def call_of(client: FakeClient, **options: Any) -> Call:
     call = Call(None, {"json": False, **options})
     call._client = client  # type: ignore[assignment]
     return call
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_what_forgetting_does_not_reach_fits_a_screen(
+    is_all: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan: Json = {"items": [], "runs": [{"id": "01A", "routine": "notes"}], "quotes": {}}
+    plan["out_of_reach"] = [*(f"the report of run {n}" for n in range(500)), "backups", "the log"]
+    options = {"key": None, "query": None, "run": None, "routine": "notes", "before": None}
+    forget(call_of(FakeClient(plan), **options, yes=False, all=is_all))
+    lines = capsys.readouterr().out.splitlines()
+    assert "  backups" in lines and "  the log" in lines and "  the report of run 0" in lines
+    assert ("  … and 482 more; --all shows them" in lines) != is_all
+    assert (len(lines) > 500) == is_all
 
 
 @pytest.mark.parametrize("is_json", [False, True])

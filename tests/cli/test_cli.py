@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from daemon.agent.texts import say
+from daemon.api.schemas import CheckView, ReloadView, views_of_faults
 from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.client import Unreachable
 from daemon.cli.main import _report_unreachable
@@ -285,6 +286,43 @@ async def test_doctor_asks_the_daemon(harness: ApiHarness) -> None:
     result = await agentctl(harness.path, "doctor")
     assert result.code == 0
     assert "✓  Python  3.11" in result.out
+
+
+@pytest.mark.parametrize(
+    "words", [("doctor",), ("doctor", "--json"), ("reload",), ("reload", "--json")]
+)
+async def test_json_has_the_exit_code_of_the_text(
+    harness: ApiHarness, words: tuple[str, ...]
+) -> None:
+    async def examine() -> list[CheckView]:
+        return [CheckView(name="Python", state="fail", found="2.7", fix="take a newer one")]
+
+    async def reload() -> ReloadView:
+        faults = views_of_faults(make_error("heartbeat"))
+        return ReloadView(added=[], changed=[], removed=[], files=[], restart=[], faults=faults)
+
+    harness.api.administration.examine = examine  # type: ignore[method-assign]
+    harness.api.administration.reload_by_request = reload  # type: ignore[method-assign]
+    result = await agentctl(harness.path, *words)
+    assert result.code == 1
+    if "--json" in words:
+        assert json.loads(result.out).keys() & {"checks", "faults"}
+
+
+async def test_policy_takes_json_before_it_and_says_its_subcommands(
+    harness: ApiHarness, tmp_path: Path
+) -> None:
+    result = await agentctl(harness.path, "policy")
+    assert (result.code, result.err.splitlines()[-1]) == (
+        2,
+        "agentctl policy: error: the following arguments are required: VERB",
+    )
+    draft = tmp_path / "draft.toml"
+    draft.write_text("version = 1\n")
+    (tmp_path / "config.toml").touch()
+    result = await agentctl(harness.path, "--json", "policy", "check", str(draft))
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["rules"] == 0
 
 
 # --- run
@@ -638,6 +676,14 @@ async def test_without_a_daemon_agentctl_names_tried_sockets_and_the_start_comma
         f"  {tmp_path}/none.sock: no such file",
         "Start it with: agentd, and the --config and --state of the one that was there",
     ]
+
+
+async def test_a_unit_is_started_without_further_options(tmp_path: Path) -> None:
+    unit = tmp_path / ".config/systemd/user/agentd.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    result = await agentctl(tmp_path / "none.sock", "list", env={"HOME": str(tmp_path)})
+    assert result.err.splitlines()[-1] == "Start it with: systemctl --user start agentd"
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs /proc/locks of Linux")

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +64,9 @@ def test_a_chunked_answer_is_put_together(tmp_path: Path) -> None:
         HEAD + b"Content-Length: 100\r\n\r\n{}",
         HEAD + b"Content-Length: 6\r\n\r\n<html>",
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"HTTP/1.1 fine\r\n\r\n",
+        b"\xff\x00\r\n\r\n",
     ],
 )
 def test_an_interrupted_or_invalid_answer_is_a_lost_connection(
@@ -88,6 +94,17 @@ def test_a_problem_has_the_fields_of_the_answer(tmp_path: Path) -> None:
         Client(path).request("GET", "/")
 
 
+def test_an_answer_before_the_end_of_the_request_is_read(tmp_path: Path) -> None:
+    head = b"HTTP/1.1 413 Too Large\r\nContent-Type: application/problem+json\r\n"
+    body = b'{"detail": "is too long"}'
+    answer = head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    with answering(tmp_path, answer) as path, pytest.raises(ApiError, match="is too long"):
+        Client(path).request("POST", "/", {"text": "x" * 3_000_000})
+    (tmp_path / "raw.sock").unlink()
+    with answering(tmp_path, b"") as path, pytest.raises(ConnectionLost):
+        Client(path).request("POST", "/", {"text": "x" * 3_000_000})
+
+
 def test_an_event_stream_is_parsed_at_any_byte_boundary(tmp_path: Path) -> None:
     frame = b'id: 1\nevent: x\ndata: {"n": 1}\n\n'
     chunk = b"%x\r\n%s\r\n" % (len(frame), frame)
@@ -101,6 +118,38 @@ def test_an_event_stream_is_parsed_at_any_byte_boundary(tmp_path: Path) -> None:
         assert next(events) == {"n": 1}
         with pytest.raises(ConnectionLost):
             next(events)
+
+
+def test_an_event_holds_any_character_that_ends_a_line_for_python(tmp_path: Path) -> None:
+    text = "a\u2028b\u2029c\x85d"
+    frame = f'event: x\ndata: {{"text": "{text}"}}\n\n'.encode()
+    chunk = b"%x\r\n%s\r\n" % (len(frame), frame)
+    with answering(
+        tmp_path, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
+    ) as path:
+        assert list(Client(path).stream("/")) == [{"text": text}]
+
+
+def test_an_event_may_come_in_pieces_with_a_pause_between_them(tmp_path: Path) -> None:
+    path, is_idle = os.fspath(tmp_path / "slow.sock"), threading.Event()
+    frame = b'data: {"n": 1}\n\n'
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(frame)
+                connection.sendall(head + frame[:9])
+                is_idle.wait(60)
+                connection.sendall(frame[9:] + b"\r\n0\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert list(Client(path).stream("/", is_idle.set)) == [{"n": 1}]
+        thread.join()
 
 
 def test_each_socket_without_a_daemon_is_named_with_the_reason(tmp_path: Path) -> None:
@@ -129,11 +178,17 @@ def test_the_first_socket_with_a_daemon_is_used(tmp_path: Path) -> None:
 
 
 STRANGER = """
-import os, socket, sys
+import os, socket, sys, threading
 os.setgid(65534); os.setuid(65534)
 theirs = sys.argv[1] + ".theirs"
 listener = socket.socket(socket.AF_UNIX); listener.bind(theirs); os.chmod(theirs, 0o777); listener.listen()
-print("up", flush=True); listener.accept()
+def answer(connection):
+    if connection.recv(65536):
+        connection.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 13\\r\\n\\r\\n{"items": []}')
+        connection.close()
+print("up", flush=True)
+while True:
+    threading.Thread(target=answer, args=[listener.accept()[0]]).start()
 """  # noqa: E501
 
 ASK = """
@@ -146,27 +201,50 @@ except Unreachable as error:
     print(error.attempts[0][1])
 """
 
+TOP = """
+import os, sys
+from daemon.cli import top
+from daemon.cli.main import main
+os.setgid(65533); os.setuid(65533)
+sys.exit(main(["--socket", sys.argv[1], "--json", "top"]))
+"""
 
-@pytest.mark.root
-def test_a_daemon_of_another_user_is_not_trusted() -> None:
-    import shutil
-    import tempfile
 
+@contextmanager
+def daemon_of_another_user() -> Iterator[str]:
+    """Serve empty lists at a socket that everybody may open, as another user."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o777)
     child = subprocess.Popen([sys.executable, "-c", STRANGER, folder / "s"], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
-        command = [sys.executable, "-c", ASK, f"{folder}/s.theirs"]
-        process = subprocess.run(command, env=env, capture_output=True, check=True, text=True)
+        yield f"{folder}/s.theirs"
     finally:
         child.kill()
         child.wait()
         child.stdout.close()
         shutil.rmtree(folder)
-    assert process.stdout == "the daemon there belongs to another user (uid 65534)\n"
+
+
+def run_as_a_third(code: str, socket_path: str) -> str:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", code, socket_path]
+    return subprocess.run(command, env=env, capture_output=True, check=True, text=True).stdout
+
+
+@pytest.mark.root
+def test_a_daemon_of_another_user_is_not_trusted() -> None:
+    with daemon_of_another_user() as path:
+        output = run_as_a_third(ASK, path)
+    assert output == "the daemon there belongs to another user (uid 65534)\n"
+
+
+@pytest.mark.root
+def test_top_shows_a_named_daemon_of_another_user() -> None:
+    with daemon_of_another_user() as path:
+        snapshot = json.loads(run_as_a_third(TOP, path))
+    assert snapshot["latest"] == []
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,8 @@ async def test_verbs_without_json_do_not_offer_it(name: str, tmp_path: Path) -> 
         (["memory", "search", "x", "--limit", "many"], "expected a whole number (found 'many')"),
         (["next", "--days", "9" * 5_000], f"expected a whole number (found '{'9' * 80}')"),
         (["stop", "--timeout", "soon"], "expected a duration, like 30s or 2m (found 'soon')"),
+        (["stop", "--timeout", "9999999999"], "'9999999999' is longer than ten years"),
+        (["stop", "--timeout", "1e300"], "'1e300' is longer than ten years"),
         (["stop", "--timeout", "nan"], "expected a duration, like 30s or 2m (found 'nan')"),
         (["stop", "--timeout", "9999 weeks"], "'9999 weeks' is longer than ten years"),
         (["stop", "--timeout=-1"], "expected a duration, like 30s or 2m (found '-1')"),

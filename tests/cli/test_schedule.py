@@ -45,6 +45,7 @@ async def test_next_shows_the_requested_number_or_days(harness: ApiHarness) -> N
         "2026-11-22T09:00:00.000Z",
     ]
     assert (await agentctl(harness.path, "next", "--days", "0")).code == 2
+    assert (await agentctl(harness.path, "forecast", "--days", "0")).code == 2
 
 
 async def test_next_names_the_year_of_slots_in_another_year(harness: ApiHarness) -> None:
@@ -59,7 +60,10 @@ async def test_next_reads_several_pages_of_the_api(harness: ApiHarness) -> None:
     times = [item["at"] for item in json.loads(result.out)["items"]]
     assert len(times) == len(set(times)) == 2500
     assert times == sorted(times)
-    assert (await agentctl(harness.path, "next", "-n", "0")).code == 2
+    for number in ("0", "99999999999999999999"):
+        result = await agentctl(harness.path, "next", "-n", number)
+        assert result.code == 2
+        assert f"-n: expected a number from 1 to 100000 (found {number})" in result.err
 
 
 async def test_next_prints_an_icalendar(harness: ApiHarness) -> None:
@@ -137,6 +141,15 @@ async def test_why_names_the_run_of_a_slot(harness: ApiHarness) -> None:
         (("pause", "nosuch", "--until", "2h"), 4, "no routine 'nosuch'"),
         (("pause", "heartbeat", "--until", "0s"), 2, "'0s' has passed already"),
         (("pause", "heartbeat", "--until", "9999 days"), 2, "is longer than ten years"),
+        (("pause", "heartbeat", "--until", ""), 2, "--until: '' is no moment"),
+        (("why", "heartbeat", "--at", ""), 2, "--at: '' is no moment"),
+        (
+            ("pause", "heartbeat", "--until", "9999-12-31 23:59"),
+            2,
+            "'until': expected a year from 2 to 9998",
+        ),
+        (("why", "heartbeat", "--at", "9999-12-31 23:59"), 2, "expected a year from 2 to 9998"),
+        (("why", "heartbeat", "--at", "0001-01-01 02:00"), 2, "expected a year from 2 to 9998"),
     ],
 )
 async def test_invalid_schedule_commands_are_refused_in_one_line(

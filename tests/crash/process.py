@@ -230,6 +230,7 @@ class Process:
             settings=self.settings,
             queue=self.executor,
             clock=self.clock,
+            budget_ledger=self.budget_ledger,
         )
 
     @cached_property
@@ -260,7 +261,7 @@ class Process:
 
     @cached_property
     def delegation(self) -> SubagentRunner:
-        return SubagentRunner(self.run_contexts)
+        return SubagentRunner(self.run_contexts, self.executor)
 
     async def _sandbox(self) -> Any:
         return SimpleNamespace(level="landlock")

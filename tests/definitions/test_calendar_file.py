@@ -113,6 +113,24 @@ def test_moved_cancelled_and_excepted_instances_do_not_count() -> None:
     assert skipped_days == ["2026-01-05", "2026-01-14", "2026-01-28", "2026-02-09"]
 
 
+@pytest.mark.parametrize(
+    "instance",
+    [
+        ";TZID=Europe/Berlin:20260511T080000",
+        ":20260511T060000Z",
+        ";TZID=Eastern Standard Time:20260511T020000",
+        ";VALUE=DATE:20260511",
+    ],
+)
+def test_an_instance_is_found_however_its_time_is_written(instance: str) -> None:
+    times = ["DTSTART;TZID=Europe/Berlin:20260504T080000", "DURATION:PT2H", "RRULE:FREQ=WEEKLY"]
+    moved = event(f"RECURRENCE-ID{instance}", "DTSTART:20260511T120000Z", "DURATION:PT1H")
+    for value in (calendar(event(*times) + moved), calendar(event(*times, f"EXDATE{instance}"))):
+        assert not is_skipped(value, "2026-05-11T09:00")
+        assert is_skipped(value, "2026-05-18T09:00")
+    assert is_skipped(calendar(event(*times) + moved), "2026-05-11T14:30")
+
+
 def test_lines_are_unfolded_even_within_a_character() -> None:
     long = "SUMMARY:Tag der Deutschen Einheit, nur für die, die Überstunden gemacht haben"
     raw = long.encode()
@@ -239,6 +257,7 @@ def test_times_of_outlook_are_in_the_zone_that_windows_calls_so() -> None:
         (event("DTSTART:20261224", "RRULE:FREQ=DAILY;COUNT=2;UNTIL=20270101"), 7, "both COUNT an"),
         (event("DTSTART:20261224", *["RRULE:FREQ=DAILY"] * 2), 8, "RRULE is not understood besi"),
         (event("DTSTART:20261224", "RDATE;VALUE=PERIOD:20270101T100000Z/PT1H"), 7, "RDATE: "),
+        (event("RECURRENCE-ID;RANGE=THISANDFUTURE:20261224", "DTSTART:20261224"), 6, "RANGE is n"),
         ("BEGIN:VEVENT\nDTSTART:20261224\nEND:VTODO\n", 6, "ends a VTODO that has not begun"),
         ("no property\n", 4, "is no property of a calendar: NAME:VALUE"),
     ],

@@ -118,7 +118,18 @@ def test_every_table_is_read(load: Any) -> None:
             ),
         ),
         ("[providers.a]", "providers.a.kind: is missing"),
-        ("[providers]\na = 1", "providers.a: expected a table of keys and values (found 1)"),
+        (
+            "[providers]\na = 1",
+            (
+                "providers.a: expected a table of keys and values (found 1); write [providers.a], "
+                "and its keys below"
+            ),
+        ),
+        (
+            "[ask]\ntools = 'shell'",
+            'ask.tools: expected a list, like ["a", "b"] (found "shell"); write ["shell"]',
+        ),
+        ('provider = ["a"]', 'provider: expected text in quotes (found ["a"]); write "a"'),
         (
             '[providers."A b"]\nkind = "offline"',
             'providers."A b": a provider\'s name is made of a-z, 0-9, - and _ (found "A b")',
@@ -144,6 +155,63 @@ def test_every_table_is_read(load: Any) -> None:
         (
             'timezone = "Europe/Belin"',
             'timezone: unknown time zone (found "Europe/Belin"); did you mean "Europe/Berlin"?',
+        ),
+        (
+            'timezone = "Beijing"',
+            'timezone: unknown time zone (found "Beijing"); did you mean "Asia/Shanghai"?',
+        ),
+        # another zone, and one on the other side of Greenwich, would only look like it
+        *(
+            (
+                f'timezone = "{name}"',
+                f'timezone: unknown time zone (found "{name}"); zones look like "Europe/Berlin"',
+            )
+            for name in ("CEST", "PST", "GMT+1")
+        ),
+        *(
+            (
+                f'[listen]\naddress = "{address}"',
+                (
+                    'listen.address: expected an address and a port, like "127.0.0.1:9464" (found '
+                    f'"{address}"){hint}'
+                ),
+            )
+            for address, hint in (
+                ("127.0.0.1:99999", ""),
+                ("999.1.1.1:80", ""),
+                ("9464", ""),
+                ("localhost:9464", '; write "127.0.0.1" for localhost'),
+            )
+        ),
+        # a kind that is not known makes no fault of other keys
+        (
+            '[targets.tg]\nkind = "telegram"\nurl = "tgram://x/y"',
+            (
+                'targets.tg.kind: expected "mail", "apprise", "webhook", "ping", "desktop", "file" '
+                'or "log" (found "telegram"); did you mean "apprise"?'
+            ),
+        ),
+        (
+            '[hooks.senders.s]\nkind = "strip"\nsecret_file = "x"\ntolerance = "1m"',
+            (
+                'hooks.senders.s.kind: expected "standard", "github", "gitlab" or "stripe" (found '
+                '"strip"); did you mean "stripe"?'
+            ),
+        ),
+        (
+            '[search]\nkind = "tavily"\napi_key_file = 5',
+            'search.api_key_file: expected text in quotes (found 5); write "5"',
+        ),
+        (
+            '[mcp.time]\ncommand = "uvx mcp-server-time"',
+            (
+                'mcp.time.command: expected a list, like ["a", "b"] (found "uvx mcp-server-time"); '
+                'write ["uvx", "mcp-server-time"]'
+            ),
+        ),
+        (
+            '[digest]\nat = "8:00"',
+            'digest.at: expected a time of the day, like "08:00" (found "8:00")',
         ),
         ('[log]\nlevel = "warn"', None),
         ("[daemon]\nmax_concurrent = 0", "daemon.max_concurrent: must be at least 1 (found 0)"),

@@ -151,10 +151,19 @@ def test_all_faults_of_a_file_are_reported_together(read: Any) -> None:
             'name = "a"\n[door]\nopened = 1',
             "door.opened: expected true or false, without quotes (found 1)",
         ),
-        ('name = "a"\ndoor = "red"', 'door: expected a table of keys and values (found "red")'),
+        (
+            'name = "a"\ndoor = "red"',
+            (
+                'door: expected a table of keys and values (found "red"); write [door], and its '
+                "keys below"
+            ),
+        ),
         (
             'name = "a"\nwords = "x"',
-            'words: expected a list, like ["a", "b"] (found "x"); write ["x"]',
+            (
+                'words: expected a list, like ["a", "b"] (found "x"); write [[words]] with two '
+                "brackets, and its keys below"
+            ),
         ),
         (
             'name = "a"\n[words]\ntext = "x"',
@@ -262,6 +271,11 @@ def test_invalid_toml_is_reported_with_its_line_and_a_hint(
     assert str(fault).startswith(f"{fault.file}:{line}: is not TOML: ")
     assert fault.problem.startswith("is not TOML: ")
     assert hint in fault.hint
+
+
+def test_a_line_separator_in_a_text_does_not_shift_the_line_of_a_fault(read: Any) -> None:
+    (fault,) = faults_of(read, 'name = "one\u2028two"\nlanguage = "en"\nwait = oops\n')
+    assert (fault.line, fault.found) == (3, "wait = oops")
 
 
 @pytest.mark.parametrize(

@@ -860,3 +860,23 @@ def test_a_listed_file_that_is_a_pipe_by_now_is_not_opened(tmp_path: Path) -> No
     os.mkfifo(file)
     cache.begin("checks", versions=versions)
     assert "not a regular file" in str(load_folder(tmp_path, cache=cache).faults["one"])
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (
+            (
+                '[run]\nmode = "script"\n[[gather]]\nname = "x"\ntool = "sysinfo"\n'
+                '[dedupe]\nkey = "titel"\n'
+            ),
+            "dedupe.key",
+        ),
+        ('[run]\nprompt = "x"\n[check.judge]\nrubric = 5\n', "check.judge.rubric"),
+    ],
+)
+def test_a_broken_key_is_one_fault(text: str, key: str, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_routine(tmp_path / "a.toml")
+    assert [fault.key for fault in error.value.faults] == [key]

@@ -202,6 +202,10 @@ def test_a_thousand_names_spread_over_five_minutes() -> None:
         ("* * * * *", "every minute"),
         ("0 * * * *", "every hour"),
         ("15 */2 * * *", "every 2 hours at minute 15"),
+        ("0 1-23/2 * * *", "every 2 hours from 01:00"),
+        ("5 2-23/3 * * *", "every 3 hours from 02:05"),
+        ("0 9 30,31,L * *", "at 09:00 on the 30th, 31st and last day of the month"),
+        ("0 9 1-31,L * *", "at 09:00"),
         ("*/15 9-17 * * mon-fri", "every 15 minutes from 09:00 to 17:45 on weekdays"),
         ("0 9 1,15 * *", "at 09:00 on the 1st and 15th of the month"),
         ("0 9 22 3 *", "at 09:00 on the 22nd of March"),
@@ -220,6 +224,11 @@ def test_a_thousand_names_spread_over_five_minutes() -> None:
 )
 def test_a_crontab_line_in_words(cron: str, words: str) -> None:
     assert schedule(timezone=BERLIN, cron=cron).words() == f"{words}, Europe/Berlin"
+
+
+def test_the_last_day_stands_for_no_other_one() -> None:
+    words = schedule(timezone=BERLIN, cron="0 9 2-31,L * *").words()
+    assert words.startswith("at 09:00 on the 2nd, 3rd, 4th,"), "31 days, and the 1st is none"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from daemon.definitions.config.tables import DigestConfig
 from daemon.delivery.channels.ping import PingChannel
 from daemon.delivery.digest import Digest, digest_body, digest_line, last_due, next_due
 from daemon.errors import DeliveryFailed
-from daemon.models import Status
+from daemon.models import DeliveryStatus, Outcome, Reason, Status
 from daemon.store.history import DigestTotals, RoutineDigest
 from daemon.testing import FakeClock
 from tests.delivery.receivers import Receiver
@@ -96,6 +96,53 @@ async def test_digest_is_sent_once_a_day_and_a_missed_digest_later(ledger, clock
     for _ in range(2):
         await digest(ledger, clock).send_if_due()
     assert len(await ledger.journal.outbox.find()) == 2, "one for the days nobody was there"
+
+
+async def test_a_run_that_fails_after_a_digest_is_an_alert_of_the_next(ledger, clock):  # noqa: F811
+    run = await ledger.start_run()
+    titles = []
+    for _ in range(3):
+        clock.move_to(clock.now() + timedelta(days=1))
+        await digest(ledger, clock).send_if_due()
+        if not titles:
+            await ledger.journal.runs.end(run.to(Status.FAILED, detail="x"))
+        titles.append(await ledger.journal.outbox.find(limit=1))
+    assert [deliveries[0].options["title"] for deliveries in titles if deliveries] == [
+        "1 check, 0 quiet, 1 alert, 0 missed, $0.00",
+        "0 checks, 0 quiet, 0 alerts, 0 missed, $0.00",
+    ]
+
+
+async def test_slots_that_are_missed_each_night_are_counted_once(ledger, clock):  # noqa: F811
+    for _ in range(3):
+        await ledger.journal.slots.account(
+            "nightly",
+            first=clock.now(),
+            last=clock.now(),
+            count=1,
+            outcome=Outcome.MISSED,
+            reason=Reason.DOWN,
+        )
+        clock.move_to(clock.now() + timedelta(days=1))
+        await digest(ledger, clock).send_if_due()
+    titles = {delivery.options["title"] for delivery in await ledger.journal.outbox.find()}
+    assert titles == {"0 checks, 0 quiet, 0 alerts, 1 missed, $0.00"}
+
+
+async def test_a_report_that_was_tried_for_a_day_is_counted_when_it_is_given_up(ledger, clock):  # noqa: F811
+    run = await ledger.start_run()
+    await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("mail", {})])
+    [delivery] = await ledger.journal.outbox.find()
+    titles = []
+    for next_at in (clock.now() + timedelta(days=1), None, None):
+        if delivery.status is DeliveryStatus.PENDING:
+            await ledger.journal.outbox.mark_failed(delivery.id, "nobody there", next_at)
+        clock.move_to(clock.now() + timedelta(days=1))
+        await digest(ledger, clock).send_if_due()
+        [sent, *_] = await ledger.journal.outbox.find(limit=1)
+        titles.append(sent.options["title"])
+        [delivery] = await ledger.journal.outbox.find(run=run.id)
+    assert ["1 report not delivered" in title for title in titles] == [False, True, False]
 
 
 async def test_first_start_sends_no_digest(ledger, clock):  # noqa: F811

@@ -368,3 +368,90 @@ async def test_an_outbox_with_nothing_to_do_sets_no_timer(journal, outbox_of):
         for _ in range(20):
             await journal.outbox.get_next_due()
         assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
+
+
+async def test_a_report_that_arrived_is_not_sent_again_while_the_disk_is_full(
+    journal, end_run, clock
+):
+    target, repository = Target(), journal.outbox
+    journal.outbox = FullOutbox(journal)
+    outbox = Outbox(journal=journal, channel=lambda name: target, clock=clock)
+    await end_run([("log", {})])
+    full_disk = asyncio.create_task(outbox.flush())
+    await journal.outbox.attempt_event.wait()
+    full_disk.cancel()
+    with suppress(asyncio.CancelledError):
+        await full_disk
+    journal.outbox = repository
+    await outbox.flush()
+    [delivery] = await journal.outbox.find()
+    assert (len(target.texts), delivery.status, delivery.receipt) == (
+        1,
+        DeliveryStatus.DELIVERED,
+        f"got {delivery.id}",
+    )
+
+
+class HeldTarget(Target):
+    """A target that answers when it is let go: with an error, if one is given."""
+
+    def __init__(self, error=None) -> None:
+        self.release_event = asyncio.Event()
+        super().__init__(self.release_event)
+        self.error = error
+
+    async def send(self, delivery):
+        receipt = await super().send(delivery)
+        if self.error:
+            raise self.error
+        return receipt
+
+
+async def test_a_delivery_that_is_dropped_while_it_is_sent_stays_dropped(
+    journal, end_run, outbox_of
+):
+    target = HeldTarget(DeliveryFailed("no answer"))
+    await end_run([("log", {})])
+    sending = asyncio.create_task(outbox_of(log=target).flush())
+    await target.call_event.wait()
+    [delivery] = await journal.outbox.find()
+    await journal.outbox.drop(delivery.id)
+    target.release_event.set()
+    with capture_logs() as logs:
+        await sending
+    [delivery] = await journal.outbox.find()
+    assert (delivery.status, delivery.next_at) == (DeliveryStatus.SUPPRESSED, None)
+    assert logs == [], "nothing is tried again"
+
+
+async def test_a_delivery_that_is_dropped_while_it_waits_for_its_target_is_not_sent(
+    journal, end_run, outbox_of
+):
+    target = HeldTarget()
+    await end_run([("log", {})], report="one")
+    await end_run([("log", {})], report="two")
+    sending = asyncio.create_task(outbox_of(log=target).flush())
+    await target.call_event.wait()
+    second, _ = await journal.outbox.find()
+    await journal.outbox.drop(second.id)
+    target.release_event.set()
+    await sending
+    assert target.texts == ["one"]
+
+
+async def test_a_late_report_does_not_replace_a_newer_one(
+    journal, end_run, outbox_of, workspace, clock
+):
+    deliveries = [("file", {"path": "latest.md"})]
+    (workspace / "latest.md").mkdir()
+    await end_run(deliveries, report="The older one.")
+    await outbox_of().flush()
+    (workspace / "latest.md").rmdir()
+    newer_run = await end_run(deliveries, report="The newer one.")
+    await outbox_of().flush()
+    clock.advance(seconds=30)
+    await outbox_of().flush()
+    assert "The newer one." in (workspace / "latest.md").read_text()
+    _, late = await journal.outbox.find()
+    assert late.receipt == f"{workspace / 'latest.md'}, where run {newer_run.id} is already"
+    assert sorted(path.name for path in workspace.iterdir()) == ["latest.md"]

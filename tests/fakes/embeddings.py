@@ -7,7 +7,8 @@ it.
 
 A text means what its words are synonyms of (`MEANINGS`): texts without a common word may be near
 each other. Set `server.mode` to "ok", "hang" (no answer), "error" (a 503), "nonsense" (a 200 that
-is no answer) or "reset"; the key "wrong" is refused.
+is no answer) or "reset"; the key "wrong" is refused, and so is a text longer than `max_characters`,
+by `refusal`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class FakeEmbeddings:
 
     def __init__(self) -> None:
         self.mode = "ok"
+        self.max_characters = 10_000
+        self.refusal = "400 Bad Request"
         self.texts: list[str] = []
         self.requests = 0
         self.keys: list[str | None] = []
@@ -126,6 +129,8 @@ class FakeEmbeddings:
         if self.mode == "error" or key == "wrong":
             status = "401 Unauthorized" if key == "wrong" else "503 Service Unavailable"
             answer = json.dumps({"error": {"message": f"no, not with {key}"}})
+        if any(len(text) > self.max_characters for text in texts):
+            status, answer = self.refusal, '{"error": "input is too long"}'
         if self.mode == "nonsense":
             answer = "<html>welcome</html>"
         data = answer.encode()

@@ -198,6 +198,36 @@ async def test_a_failing_embedder_is_paused(
     assert meaning(embedding_library).fault is None
 
 
+@pytest.mark.parametrize("refusal", ["400 Bad Request", "500 Internal Server Error"])
+async def test_a_text_that_is_too_long_for_the_model_keeps_no_other_from_being_found(
+    embedding_library: Library, server: FakeEmbeddings, refusal: str
+) -> None:
+    server.max_characters, server.refusal = 100, refusal
+    await embedding_library.run("01A", "The automobile is in the garage.", "walrus " * 20)
+    await embedding_library.memory.store("long", "otter " * 20)
+    await embedding_library.memory.store("house:physician", "The physician is called Weber")
+    await backfill(embedding_library)
+    assert await embedding_library.find_texts("vehicle", 1) == ["The automobile is in the garage."]
+    assert await embedding_library.find_texts("doctor", 1) == ["The physician is called Weber"]
+    requests = server.requests
+    await backfill(embedding_library)
+    assert server.requests == requests, "what was refused is not asked for again"
+    await embedding_library.memory.store("long", "The puppy is called Rex")
+    await backfill(embedding_library)
+    assert await embedding_library.find_texts("hound", 1) == ["The puppy is called Rex"]
+    assert meaning(embedding_library).fault is None
+
+
+async def test_a_question_that_is_too_long_for_the_model_does_not_pause_the_embedder(
+    embedding_library: Library, server: FakeEmbeddings
+) -> None:
+    await some(embedding_library)
+    server.max_characters = 100
+    await embedding_library.find_texts("walrus " * 20)
+    assert meaning(embedding_library).seconds_paused == 0
+    assert await embedding_library.find_texts("vehicle", 1) == ["The automobile is in the garage."]
+
+
 @by_meaning
 async def test_a_hanging_embedder_delays_only_a_few_questions(
     embedding_library: Library, server: FakeEmbeddings
@@ -300,7 +330,12 @@ def test_the_nearest_vectors_by_sign_include_the_nearest_vectors() -> None:
         "m", question, {n: vectors.signs(vector) for n, vector in texts.items()}
     )
     with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE memory_embedding (model TEXT, id INTEGER)")
+        connection.executemany("INSERT INTO memory_embedding VALUES ('m', ?)", zip(texts))
         near = vectors.nearest(connection, query_embedding)
+        # the signs of texts that were deleted since are still there
+        connection.execute("DELETE FROM memory_embedding WHERE id <> 7")
+        assert vectors.nearest(connection, query_embedding) == [7]
     assert len(near) == vectors.MAX_NEAREST
     best = sorted(
         texts, key=lambda n: -sum(a * b for a, b in zip(question, texts[n], strict=True))

@@ -86,6 +86,24 @@ async def test_retention_examines_old_runs_once_and_later_runs_too(library: Libr
     assert len(await library.find_texts("walrus")) == 5
 
 
+async def test_a_run_of_a_clock_that_was_ahead_keeps_no_later_run_whole(library: Library) -> None:
+    text = {"type": SegmentType.TOOL_RESULT}
+    library.clock.advance(days=2_000)
+    await library.run("01A", f"One. {LONG}", **text)
+    library.clock.advance(days=-2_000)
+    await library.run("01B", f"Two. {LONG}", **text)
+    library.clock.advance(days=40)
+    await library.run("01C", f"Three. {LONG}", **text)
+    library.clock.advance(days=60)
+    await kept_for(library, tools=90)
+    texts = await library.db.read(
+        lambda connection: connection.execute(
+            "SELECT length(text) FROM memory_segment ORDER BY id"
+        ).fetchall()
+    )
+    assert [length <= BEGINNING_CHARACTERS for (length,) in texts] == [True, True, False]
+
+
 async def test_retention_removes_daily_items_and_keeps_pinned_items(library: Library) -> None:
     for key, category in (("a", "daily"), ("b", "daily"), ("c", "conversation"), ("d", "core")):
         await library.memory.store(key, f"walrus {key}", category=category)

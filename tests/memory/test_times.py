@@ -76,6 +76,24 @@ def test_a_relative_time_in_a_question_is_a_span_of_days(
 
 
 @pytest.mark.parametrize(
+    ("question", "begin"),
+    [
+        ("周末做了什么", "2026-03-07"),
+        ("上周末做了什么", "2026-02-28"),
+        ("over the weekend", "2026-03-07"),
+        ("本周六做了什么", "2026-03-07"),
+        ("周六做了什么", "2026-02-28"),
+        ("三天前天气如何", "2026-03-04"),
+        ("昨天前天都没有备份", "2026-03-06"),
+    ],
+)
+def test_a_relative_time_is_understood_on_a_saturday(question: str, begin: str) -> None:
+    span = find_time_span(question, datetime(2026, 3, 7, 10, 0, tzinfo=BERLIN))
+    assert span is not None
+    assert span.begin == datetime.fromisoformat(begin).replace(tzinfo=BERLIN)
+
+
+@pytest.mark.parametrize(
     "question", ["", "the lasting weekly report", "in 2024", "12 March", "2025年3月", "agoraphobia"]
 )
 def test_question_without_a_time_names_no_days(question: str) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from daemon.errors import Refused
 from daemon.memory import transfer
 from daemon.memory.maintenance import MemoryMaintenance
 from daemon.memory.memory import Memory
@@ -84,6 +85,12 @@ async def move(source: Library, target: Library, *, change=lambda line: line) ->
         cursor = page.next_cursor
         if cursor is None:
             return
+
+
+@pytest.mark.parametrize("line", ["[]", "1", "null", '"item"'])
+def test_a_line_that_is_no_object_is_named(line: str) -> None:
+    with pytest.raises(Refused, match="line 7 is no line of an export: it is no JSON object"):
+        transfer.parse_lines([line], 7)
 
 
 def fifty_questions() -> list[str]:

@@ -64,6 +64,8 @@ def test_a_glob_can_ignore_case() -> None:
         "../a",
         "a/../b",
         "a/..",
+        "a/./b",
+        "a/.",
         "a/",
         "a//b",
         "a**",
@@ -136,15 +138,21 @@ _NAME = st.sampled_from(["a", "b", "ab", ".env", "reports", "x.pem"])
 _PART = st.sampled_from(["a", "b", "*", "**", "a*", "?", ".env*", "reports", "*.pem"])
 
 
+def _glob(pattern: str, with_content: bool) -> Glob:
+    ends_wild = bool({"*", "?"} & {*pattern.rpartition("/")[2]})
+    return Glob(pattern, with_content=with_content and not ends_wild)
+
+
 @scaled_settings(300)
 @given(
     pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
     path=st.lists(_NAME, min_size=1, max_size=4),
+    with_content=st.booleans(),
 )
 def test_a_glob_matching_a_path_may_lie_beneath_each_parent_folder(
-    pattern: str, path: list[str]
+    pattern: str, path: list[str], with_content: bool
 ) -> None:
-    glob = Glob(pattern)
+    glob = _glob(pattern, with_content)
     if glob.covers("/".join(path)):
         assert all(
             glob.may_lie_beneath("/".join(path[:depth]) or ".") for depth in range(len(path))
@@ -157,12 +165,18 @@ def test_a_glob_matching_a_path_may_lie_beneath_each_parent_folder(
 @given(
     pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join),
     path=st.lists(_NAME, min_size=2, max_size=4),
+    with_content=st.booleans(),
 )
-def test_a_glob_relative_to_a_folder_matches_the_same_paths(pattern: str, path: list[str]) -> None:
+def test_a_glob_relative_to_a_folder_matches_the_same_paths(
+    pattern: str, path: list[str], with_content: bool
+) -> None:
+    glob = _glob(pattern, with_content)
     for depth in range(1, len(path)):
-        beneath = Glob(pattern).relative_to("/".join(path[:depth]))
+        beneath = glob.relative_to("/".join(path[:depth]))
         # of one part only, a pattern is for any depth, unless it is told from the root
         is_covered = any(
             Glob(f"/{remainder}").covers("/" + "/".join(path[depth:])) for remainder in beneath
         )
-        assert is_covered == Glob(pattern).covers("/".join(path))
+        assert is_covered == glob.covers("/".join(path))
+    covering_patterns = [each for each in glob.patterns if Glob(each).covers("/".join(path))]
+    assert bool(covering_patterns) == glob.covers("/".join(path))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.models import Effect
+from daemon.models import Effect, Verdict
 from daemon.policy.policy import Policy
 from daemon.policy.reachable_paths import CallPath
 from tests.policy.conftest import SHIPPED, Write
@@ -93,6 +93,55 @@ def test_plan_equals_the_judged_line(shipped_policy: Policy) -> None:
     assert commands[1].stdin is not None
     assert commands[1].stdin.path_in_root == "notes.md"
     assert [command.program for command in commands] == ["grep", "wc", "echo", "head"]
+
+
+def test_a_line_whose_wildcards_stand_for_too_many_names_together_is_refused(
+    shipped_policy: Policy, workspace: Path
+) -> None:
+    for number in range(400):
+        (workspace / "src" / str(number)).touch()
+    for line in ("wc src/* src/* src/*", "wc src/* | wc src/* | wc src/*", "wc " + "src/* " * 490):
+        verdict = shipped_policy.judge("shell", {"command": line}, routine="x")
+        assert verdict.reason == "* and ? stand for too many names in this line"
+    line = "wc src/* ; wc src/*"
+    assert shipped_policy.judge("shell", {"command": line}, routine="x").allows
+
+
+def test_a_rule_covers_a_command_by_its_words_as_they_were_written(write_policy: Write) -> None:
+    allowing = '[[rule]]\ntool = "shell"\neffect = "allow"\n'
+    policy = write_policy(
+        f'{allowing}argv = ["ps", "-ef"]\nprofile = "read-only"\nmatch = ["ps -ef"]\n'
+        f'{allowing}argv = ["ps", ["-o", "--format"]]\nprofile = "read-only"\n'
+        f'{allowing}argv = ["diff"]\nprofile = "read-only"\n'
+        '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = ["diff", "-r"]\n'
+        '[routine.narrow]\ncommands = ["ps -ef"]\n'
+    )
+
+    def verdict(line: str, routine: str = "x") -> Verdict:
+        return policy.judge("shell", {"command": line}, routine=routine)
+
+    assert verdict("ps -ef").allows
+    assert verdict("ps -ef", "narrow").allows
+    assert verdict("ps -o pid").allows
+    assert verdict("diff notes.md notes.md").allows
+    assert verdict("diff -r src src").rule == "rule 4 (shell: diff -r)"
+    assert verdict("ps aux").reason == "no rule allows ps aux"
+
+
+def test_options_of_git_itself_lead_around_no_rule_that_denies(write_policy: Write) -> None:
+    policy = write_policy(
+        '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["git"]\n'
+        '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = ["git", "push"]\n'
+        '[[rule]]\ntool = "shell"\neffect = "ask"\nargv = ["git", "pull"]\n'
+    )
+    for line, effect in (
+        ("git fetch", Effect.ALLOW),
+        ("git --no-pager push", Effect.DENY),
+        ("git -c a.b=c -C . --git-dir .git push", Effect.DENY),
+        ("/usr/bin/git --git-dir=.git push", Effect.DENY),
+        ("git -P pull", Effect.ASK),
+    ):
+        assert policy.judge("shell", {"command": line}, routine="x").effect is effect, line
 
 
 def test_a_recursive_search_runs_with_denied_names_excluded(shipped_policy: Policy) -> None:
@@ -307,6 +356,34 @@ def test_a_denied_path_is_denied_by_each_name_it_has(
                     continue  # what is denied lies beneath, too
                 verdict = policy.judge(tool, call, routine="x")
                 assert verdict.allows is allows, (pattern, call)
+
+
+@pytest.mark.parametrize("effect", [Effect.DENY, Effect.ASK])
+@pytest.mark.parametrize("pattern", ["private", "**/private", "store/private", "{store}/private"])
+def test_a_folder_that_is_denied_or_asked_about_stands_for_what_is_in_it(
+    write_policy: Write, workspace: Path, pattern: str, effect: Effect
+) -> None:
+    (workspace / "store" / "private" / "deep").mkdir(parents=True)
+    (workspace / "store" / "private" / "deep" / "k.txt").touch()
+    (workspace / "store" / "private.txt").touch()
+    policy = write_policy(
+        '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
+        f'{SHELL}profile = "read-only"\n'
+        f'[[rule]]\ntool = "*"\neffect = "{effect}"\n'
+        f'paths = ["{pattern.format(store=workspace / "store")}"]\n'
+    )
+    for path in ("store/private", "store/private/deep", "store/Private/deep/k.txt"):
+        assert policy.judge("file_read", {"path": path}, routine="x").effect is effect, path
+        for line in (f"cat {path}", f"grep -r x {path}", f"diff -r {path} src"):
+            assert policy.judge("shell", {"command": line}, routine="x").effect is effect, line
+    assert policy.judge("file_read", {"path": "store/private.txt"}, routine="x").allows
+    assert policy.judge("file_read", {"path": "src/a.py"}, routine="x").allows
+
+
+def test_a_folder_that_is_allowed_does_not_stand_for_what_is_in_it(write_policy: Write) -> None:
+    policy = write_policy('[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["src"]\n')
+    assert policy.judge("file_read", {"path": "src"}, routine="x").allows
+    assert not policy.judge("file_read", {"path": "src/a.py"}, routine="x").allows
 
 
 def test_a_path_with_one_name_stands_once_in_its_rule(write_policy: Write) -> None:

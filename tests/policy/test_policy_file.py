@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from daemon.errors import ConfigError
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS
+from daemon.policy.web import parse_target
 from tests.docs import register_tools
 from tests.policy.conftest import SHIPPED, Write
 from tests.properties import scaled_settings
@@ -221,6 +222,19 @@ def test_a_rule_that_can_never_decide_is_an_error(
         f"[[rule]]\n{second}\n[[rule]]\n{first}",
     ):
         assert any("can never decide anything" in fault for fault in faults(write_policy, text))
+
+
+def test_a_rule_that_adds_networks_for_a_host_of_another_rule_is_no_error(
+    write_policy: Write,
+) -> None:
+    rule = '[[rule]]\ntool = "http_request"\n'
+    policy = write_policy(
+        f'{rule}effect = "allow"\nhosts = ["*.example.org"]\n'
+        f'{rule}effect = "allow"\nhosts = ["nas.example.org"]\nnetworks = ["192.168.1.0/24"]\n'
+    )
+    networks = policy.networks(parse_target("https://nas.example.org/"), "x")
+    assert [str(network) for network in networks] == ["192.168.1.0/24"]
+    assert policy.networks(parse_target("https://www.example.org/"), "x") == ()
 
 
 @pytest.mark.parametrize(

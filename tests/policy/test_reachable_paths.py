@@ -220,6 +220,26 @@ def test_a_wildcard_with_too_many_matches_is_refused(
         expand(reach, "many/*")
 
 
+def test_a_path_outside_the_workspace_is_called_that_wherever_it_is(reach: ReachablePaths) -> None:
+    with pytest.raises(CallRejected, match="lies outside the workspace"):
+        reach.resolve("/home/u/.config/x", for_writing=True)
+
+
+def test_a_path_that_no_kernel_opens_is_refused_without_a_look(reach: ReachablePaths) -> None:
+    assert reach.resolve("a/" * 2000).names[0].startswith("a/a/")
+    with pytest.raises(CallRejected, match="a path is longer than 4096 characters"):
+        reach.resolve("a/" * 20_000)
+
+
+def test_wildcards_that_go_up_and_down_again_are_refused_after_a_bounded_search(
+    reach: ReachablePaths, workspace: Path
+) -> None:
+    for number in range(8):
+        (workspace / f"folder{number}").mkdir()
+    with pytest.raises(CallRejected, match="more than 5000 folders"):
+        expand(reach, "folder*/../" * 12 + "*")
+
+
 def test_examples_of_a_policy_are_judged_without_the_disk(workspace: Path) -> None:
     reach = ReachablePaths(str(workspace), on_disk=False)
     assert reach.resolve("innocent.log").names == ("innocent.log",)

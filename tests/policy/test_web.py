@@ -145,7 +145,9 @@ def test_a_host_rule_allows_only_its_hosts_and_read_only_methods_by_default(
         'https://a.example.org"]\n'
         'not_match = ["POST https://a.example.org", "https://example.org"]\n'
         f'{WEB}hosts = ["hooks.example.net"]\nmethods = ["POST"]\n'
+        f'{WEB}hosts = ["*:8443"]\n'
         '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["secret.example.org"]\n'
+        '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["old.example.org:8443"]\n'
     )
     assert is_allowed(policy, "https://a.example.org/") and not is_allowed(
         policy, "https://a.example.org/", "DELETE"
@@ -154,6 +156,11 @@ def test_a_host_rule_allows_only_its_hosts_and_read_only_methods_by_default(
         policy, "https://hooks.example.net/"
     )
     assert not is_allowed(policy, "https://secret.example.org/")
+    # a rule that denies a host means all of its ports
+    assert is_allowed(policy, "https://b.example.org:8443/")
+    assert not is_allowed(policy, "https://secret.example.org:8443/")
+    assert not is_allowed(policy, "https://old.example.org:8443/")
+    assert is_allowed(policy, "https://old.example.org/")
     assert not is_allowed(policy, "https://elsewhere.example/")
     assert policy.is_read_only("http_request", {"url": "https://a.example.org/"})
     assert not policy.is_read_only(
@@ -197,6 +204,8 @@ def test_only_read_only_git_commands_are_allowed(write_policy: Write) -> None:
 
     assert may("status --short") and may("log -p -- notes.md") and may("log", "src")
     for command in (
+        "remote -v",
+        "--no-pager remote -v",
         "push",
         "-c core.pager=x log",
         "log | head",

@@ -91,13 +91,32 @@ async def test_the_json_of_claude_code_is_read() -> None:
         "modelUsage": {"claude-opus-4-8": {}},
     }
     stream = "\n".join([json.dumps({"type": "system", "subtype": "init"}), json.dumps(result)])
-    for output in (json.dumps(result), stream):
+    # with `verbose` in its settings it puts out a list
+    for output in (json.dumps(result), stream, json.dumps([{"type": "system"}, result])):
         answer = await put_out(output).chat([user("hi")])
         assert (answer.content, answer.model) == ("It is fine.", "claude-opus-4-8")
         assert answer.usage == Usage(input=1595, cache_read=10, cache_write=1582, output=16)
     failure = result | {"is_error": True, "result": "Credit balance is too low"}
     with pytest.raises(Unavailable, match=r"^mine \(.*\): Credit balance is too low$"):
         await put_out(json.dumps(failure), code=1).chat([user("hi")])
+
+
+async def test_claude_code_that_gives_up_without_a_text_is_a_failure() -> None:
+    result: dict[str, Any] = {"type": "result", "subtype": "error_max_turns", "is_error": False}
+    with pytest.raises(Unavailable, match=r": error_max_turns$"):
+        await put_out(json.dumps(result)).chat([user("hi")])
+    result |= {"is_error": True, "errors": ["Reached maximum number of turns (1)"]}
+    with pytest.raises(Unavailable, match=r": Reached maximum number of turns \(1\)$"):
+        await put_out(json.dumps(result), code=1).chat([user("hi")])
+
+
+async def test_a_line_separator_within_a_text_ends_no_event() -> None:
+    events = [
+        {"type": "thread.started", "thread_id": "01a2"},
+        {"type": "item.completed", "item": {"type": "agent_message", "text": "One\u2028two"}},
+    ]
+    output = "\n".join(json.dumps(event, ensure_ascii=False) for event in events)
+    assert (await put_out(output).chat([user("hi")])).content == "One\u2028two"
 
 
 async def test_the_events_of_codex_are_read() -> None:

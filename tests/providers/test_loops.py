@@ -304,11 +304,12 @@ async def test_tool_results_precede_text_and_mark_failures(provider_for: Opener)
         LLMMessage(
             role="assistant",
             tool_calls=tuple(
-                FunctionCall(name="shell", arguments={}, id=f"c{number}") for number in range(2)
+                FunctionCall(name="shell", arguments={}, id=call_id)
+                for call_id in ("call00000", "call00001")
             ),
         ),
-        LLMMessage(role="tool", content="fine", tool_call_id="c0"),
-        LLMMessage(role="tool", content="", tool_call_id="c1", ok=False),
+        LLMMessage(role="tool", content="fine", tool_call_id="call00000"),
+        LLMMessage(role="tool", content="", tool_call_id="call00001", ok=False),
         LLMMessage(role="system", content="One iteration is left."),
     ]
     async with FakeVendor(["ok"]) as vendor:
@@ -316,8 +317,8 @@ async def test_tool_results_precede_text_and_mark_failures(provider_for: Opener)
         await talk.ask()
     assert vendor.refusals == []
     assert vendor.requests[0].body["messages"][2]["content"] == [
-        {"type": "tool_result", "tool_use_id": "c0", "content": "fine"},
-        {"type": "tool_result", "tool_use_id": "c1", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "call00000", "content": "fine"},
+        {"type": "tool_result", "tool_use_id": "call00001", "is_error": True},
         {"type": "text", "text": "One iteration is left."},
     ]
 

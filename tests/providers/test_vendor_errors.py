@@ -43,6 +43,8 @@ NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
         (400, {"error": {"message": "m", "code": "1301"}}, ModelRefused, "m"),
         (400, {"error": {"message": "m", "code": "invalid_prompt"}}, ModelRefused, "m"),
         (400, {"error": {"message": "m", "code": "1211"}}, BadRequest, "check `model`"),
+        (200, {"error": {"message": "m", "code": "image_too_small"}}, BadRequest, "m"),
+        (200, {"error": {"message": "m", "code": "server_error"}}, Unavailable, "m"),
         (403, {"error": {"message": "m", "code": "model_not_found"}}, BadRequest, "check `model`"),
         (429, {"error": {"message": "m", "code": "1113"}}, NoQuota, "m"),
         (429, {"error": {"message": "m", "code": "1302"}}, Overloaded, "m"),

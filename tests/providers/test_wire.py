@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.errors import Unavailable
 from daemon.models import FunctionCall, Json, LLMMessage, Usage
 from daemon.providers.capabilities import Capabilities, capabilities_of
 from daemon.providers.wire.base import ChatRequest, WireFormat, read_arguments, repair_text
@@ -250,7 +252,7 @@ def test_invalid_arguments_are_not_sent_back(words: Any) -> None:
     assert json.loads(arguments) == answer.function_calls[0].arguments
 
 
-@pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve"])
+@pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve", "toolu_01A"])
 def test_a_foreign_call_id_is_changed_together_with_its_result(call_id: str) -> None:
     message = LLMMessage(
         role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id=call_id),)
@@ -258,6 +260,7 @@ def test_a_foreign_call_id_is_changed_together_with_its_result(call_id: str) -> 
     result = LLMMessage(role="tool", content="r", tool_call_id=call_id)
     chat = CHAT.build_body(question(user("x"), message, result))["messages"]
     assert chat[1]["tool_calls"][0]["id"] == chat[2]["tool_call_id"] != call_id
+    assert re.fullmatch("[a-zA-Z0-9]{9}", chat[2]["tool_call_id"]), "Mistral takes no other"
     items = RESPONSES.build_body(question(user("x"), message, result))["input"]
     assert items[1]["call_id"] == items[2]["call_id"] == chat[2]["tool_call_id"]
     blocks = MESSAGES.build_body(question(user("x"), message, result))["messages"]
@@ -294,6 +297,9 @@ def test_a_call_without_an_id_gets_one(empty_id: Any) -> None:
         ("\n<think></think>hello", "hello", ""),
         ("<think>cut off", "", "cut off"),
         ("The tag is <think>.", "The tag is <think>.", ""),
+        ("hm, <b>\n</think>\n\nhello", "hello", "hm, <b>"),
+        ("The tag is </think>.", "The tag is </think>.", ""),
+        ("A block:\n<think>\nx\n</think>\n", "A block:\n<think>\nx\n</think>\n", ""),
         (None, "", ""),
         (
             [
@@ -322,6 +328,8 @@ def test_thinking_left_in_the_text_is_removed(content: Any, text: str, reasoning
         ("content_filter", False, "content_filter"),
         ("sensitive", False, "content_filter"),
         ("model_context_window_exceeded", False, "context"),
+        ("model_length", False, "context"),
+        ("content_filter: PROHIBITED_CONTENT", False, "content_filter"),
         (None, False, "stop"),
         ("new", False, "stop"),
     ],
@@ -331,6 +339,29 @@ def test_every_stop_reason_maps_to_a_finish_reason(finish: Any, calls: bool, exp
         chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question()
     )
     assert answer.finish_reason == expected
+
+
+def test_an_answer_that_gemini_filters_has_no_message() -> None:
+    choice = {"index": 0, "finish_reason": "content_filter: PROHIBITED_CONTENT"}
+    answer = CHAT.parse_answer({"choices": [choice]}, question())
+    assert (answer.content, answer.finish_reason) == ("", "content_filter")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_answer_that_broke_off_behind_a_gateway_is_a_failure(*, is_streamed: bool) -> None:
+    """OpenRouter sends status 200, the beginning of the answer, and then why it ended."""
+    error = {"code": 502, "message": "Provider disconnected"}
+    data = {**chat_answer("error", content="The disks are"), "error": error}
+    if is_streamed:
+        assembler = CHAT.new_assembler()
+        assembler.add_event("", {"choices": [{"delta": {"content": "The disks are"}}]})
+        last_choice = {"delta": {"content": ""}, "finish_reason": "error"}
+        assembler.add_event("", {"error": error, "choices": [last_choice]})
+        data = assembler.assemble() or {}
+    with pytest.raises(Unavailable, match=r"broke the answer off \(Provider disconnected\)"):
+        CHAT.parse_answer(data, question())
+    with pytest.raises(Unavailable, match=r"broke the answer off \(abort\)"):
+        CHAT.parse_answer(chat_answer("abort", content="The disks are"), question())
 
 
 # --- Messages
@@ -501,6 +532,16 @@ def test_provider_extras_of_one_wire_format_are_not_sent_in_another(api: str) ->
             CHAT,
             {"prompt_tokens": 9, "cached_tokens": 4, "completion_tokens_details": None},
             Usage(input=9, cache_read=4),
+        ),
+        (
+            CHAT,  # xAI counts the reasoning in the total only
+            {
+                "prompt_tokens": 32,
+                "completion_tokens": 9,
+                "total_tokens": 135,
+                "completion_tokens_details": {"reasoning_tokens": 94},
+            },
+            Usage(input=32, output=103, reasoning=94),
         ),
         (CHAT, None, Usage()),
         (

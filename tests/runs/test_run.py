@@ -184,6 +184,11 @@ async def test_a_run_with_an_answer_succeeds_and_its_report_is_pending(journal):
     assert harness.archived_replies == [(run.id, "All is well.")]
 
 
+async def test_an_ended_run_says_for_how_long_it_was_under_way(journal):
+    harness = RunHarness(journal, ["first"])
+    assert (await harness.run_once()).active > 0
+
+
 async def test_the_prompt_shows_facts_and_their_changes(journal):
     harness = RunHarness(journal, ["first", "second"], gather=GATHER)
     await harness.run_once()
@@ -212,6 +217,22 @@ async def test_the_gate_opens_when_the_fact_changes(journal):
     await harness.run_once()
     harness.disk = "84 %"
     assert (await harness.run_once()).status is Status.SUCCEEDED
+
+
+async def test_a_run_whose_last_success_is_damaged_compares_with_nothing(journal):
+    harness = RunHarness(
+        journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]}
+    )
+    await harness.run_once(trigger="cron")
+    await journal._db.write(
+        lambda connection: connection.execute("UPDATE step SET body = 'x no JSON'")
+    )
+    with capture_logs() as logs:
+        second = await harness.run_once(trigger="cron")
+    assert (second.status, second.report) == (Status.SUCCEEDED, "second")
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
+        "run.nothing_to_compare"
+    ]
 
 
 async def test_a_manual_run_ignores_the_changed_gate(journal):
@@ -306,6 +327,17 @@ async def test_a_permanent_vendor_error_fails_the_run_in_one_line(journal):
     assert [delivery.status for delivery in await journal.outbox.find(run=run.id)] == [
         DeliveryStatus.PENDING
     ]
+
+
+async def test_a_run_that_ends_without_a_reply_counts_the_answers_that_it_had(journal):
+    look = calls(call("peek", path="notes.txt"))
+    harness = RunHarness(
+        journal,
+        [look, BadKey("the key was refused")],
+        run={"mode": "agent", "prompt": "Report.", "tools": ["peek"]},
+    )
+    run = await harness.run_once()
+    assert (run.status, run.iterations) == (Status.FAILED, 1)
 
 
 async def test_a_temporary_error_queues_the_run_and_the_next_attempt_continues(journal, now):

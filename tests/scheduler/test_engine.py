@@ -5,7 +5,7 @@ and kills.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -21,10 +21,19 @@ from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, SlotRange
+from daemon.store.routines import RoutineRepository
 from daemon.store.runs import RunRepository
 from daemon.store.slots import SlotRepository
 from daemon.system.clock import SystemClock
-from tests.engine_harness import HALF_HOURLY, NINE, EngineHarness, at, folder_contents, routine
+from tests.engine_harness import (
+    HALF_HOURLY,
+    NINE,
+    EngineHarness,
+    at,
+    fire,
+    folder_contents,
+    routine,
+)
 
 # --- outages
 
@@ -625,6 +634,17 @@ async def test_a_first_run_happens_once_and_only_if_there_never_was_one(
     assert [run.routine for run in harness.submitted_runs] == ["daily", "late"]
 
 
+async def test_a_paused_routine_has_no_first_run(harness: EngineHarness) -> None:
+    await harness.boot(routine())
+    await harness.engine.pause("daily")
+    await harness.reload(routine(first_run=True))
+    await harness.boot(routine(first_run=True))
+    assert harness.starts == []
+    await harness.engine.resume("daily")
+    await harness.boot(routine(first_run=True))
+    assert [run.trigger for run in harness.submitted_runs] == ["first_run"]
+
+
 async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> None:
     starting = routine(trigger={"on_start": True})
     for moment, runs in (("01 08:00", 1), ("01 08:59", 1), ("01 09:00", 2)):
@@ -699,6 +719,38 @@ async def test_slots_due_under_the_old_definition_start_before_a_reload(
     harness.time.move_to(at("01 09:00"))
     await harness.reload(routine("a", {"cron": "0 10 * * *"}))
     assert harness.starts == ["a 01 09:00", "b 01 09:00"]
+
+
+class AbsentRoutines(RoutineRepository):
+    """A journal that does not know the failures of routines while its database is `away`."""
+
+    away = False
+
+    async def find_failing(self, names: Iterable[str]) -> list[str]:
+        if self.away:
+            raise StoreFull("the database does not answer")
+        return await super().find_failing(names)
+
+
+def journal_that_goes_away(database: Database, *, clock: Any) -> Journal:
+    journal = Journal(database, clock=clock)
+    journal.routines = AbsentRoutines(database, clock=clock, runs=journal.runs)
+    return journal
+
+
+async def test_a_routine_of_a_reload_that_failed_halfway_starts_after_the_next_one(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("old"), journal=journal_that_goes_away)
+    routines = harness.journal.routines
+    assert isinstance(routines, AbsentRoutines)
+    routines.away = True
+    with pytest.raises(StoreFull):
+        await harness.reload(routine("old"), routine("new"))
+    routines.away = False
+    await harness.reload(routine("old"), routine("new"))
+    await harness.reach("01 09:00")
+    assert sorted(harness.starts) == ["new 01 09:00", "old 01 09:00"]
 
 
 async def test_a_returning_routine_has_a_new_baseline(harness: EngineHarness) -> None:
@@ -809,3 +861,21 @@ async def test_a_renamed_routine_is_gone_until_the_reload_and_others_are_still_s
     assert [*harness.engine.routines] == ["other"]
     await harness.reach("01 09:00")
     assert harness.starts == ["other 01 09:00"]
+
+
+async def test_a_routine_removed_while_it_is_due_keeps_no_other_from_starting(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("gone"), routine("other"))
+    async with harness.engine._ledger.lock():
+        harness.time.move_to(at("01 09:00"))
+        reload = asyncio.create_task(harness.engine.reload(folder_contents(routine("other"))))
+        await asyncio.sleep(0)  # it waits for the lock
+        for name in ("gone", "other"):
+            fire(harness.engine, name)
+    await reload
+    await harness.quiet()
+    assert sorted(harness.starts) == ["gone 01 09:00", "other 01 09:00"]
+    await harness.finish(*harness.submitted_runs)
+    await harness.reach("02 09:00")
+    assert harness.starts[2:] == ["other 02 09:00"]

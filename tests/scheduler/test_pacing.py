@@ -13,6 +13,7 @@ from freezegun import freeze_time
 from freezegun.api import FrozenDateTimeFactory
 
 from daemon.agent.transcript import call_step, result_step
+from daemon.definitions.routines.routine import Routine
 from daemon.models import FunctionCall, Run, Status, Step, ToolResult
 from daemon.scheduler.pacing import wait_after
 from tests.engine_harness import EngineHarness, at, routine
@@ -350,3 +351,17 @@ async def test_each_start_is_where_the_end_before_and_the_wish_put_it(
         expected = now + min(max(minutes, 5), 360) * MINUTES
     events = [run.event for run in harness.submitted_runs]
     assert len(set(events)) == len(events)
+
+
+async def test_a_start_that_the_budget_holds_comes_when_the_day_of_the_config_is_over(
+    harness: PacedHarness,
+) -> None:
+    await harness.boot(make_paced_routine(trigger={"timezone": "Asia/Tokyo"}))
+
+    async def find_used_up_cap(_routine: Routine) -> str | None:
+        return "[budget] day = 1" if datetime.now(UTC) < at("02 00:00") else None
+
+    harness.engine._ledger.find_used_up_cap = find_used_up_cap
+    await harness.reach("02 20:00")
+    assert harness.starts == ["01 08:05"]
+    assert harness.submitted_runs[0].created == at("02 00:00")

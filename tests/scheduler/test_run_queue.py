@@ -174,6 +174,20 @@ async def test_a_run_is_not_executed_before_its_time():
     assert lives.begun_ids == ["now", "later"]
 
 
+async def test_a_delayed_run_that_comes_twice_is_executed_once():
+    lives = Lives()
+    clock = FakeClock(NOW)
+    executor = LocalRunQueue(lives, max_concurrent=1, clock=clock)
+    instant = NOW + timedelta(days=1)
+    await executor.submit(run("a", not_before=instant))
+    await executor.submit(run("a", not_before=instant, detail="as the journal has it now"))
+    lives.go.set()
+    clock.advance(days=1)
+    executor.start_due()
+    await executor.wait_until_idle()
+    assert lives.begun_ids == ["a"]
+
+
 async def test_a_delayed_run_is_executed_again():
     tries, again = [], asyncio.Event()
 

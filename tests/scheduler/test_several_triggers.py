@@ -309,3 +309,38 @@ async def test_another_calendar_counts_from_its_reload_on(harness: Workplace) ->
     await harness.reach("03 09:30")
     assert harness.starts == ["daily 03 09:00"]
     assert (await harness.journal.slots.find("daily"))[1].rule == 'skip = "off.ics: Off"'
+
+
+SPREAD = {"spread": timedelta(minutes=30)}  # this routine starts 28 minutes after its slot
+
+
+async def test_webhooks_refused_around_a_slot_that_waits_for_its_spread_do_not_take_it(
+    harness: Workplace,
+) -> None:
+    await harness.boot(
+        routine("both", [{"cron": "30 8 * * *", **SPREAD}, {"webhook": True, **SPREAD}])
+    )
+    run = await harness.engine.start_by_webhook("both", event="first", body={})
+    for moment in ("01 08:20", "01 08:31"):
+        await harness.reach(moment)
+        with pytest.raises(Refused, match="a run of it is under way"):
+            await harness.engine.start_by_webhook("both", event=moment, body={})
+    await harness.finish(run)
+    await harness.reach("01 12:00")
+    assert await harness.rows() == ["01 08:00 ran", "01 08:20 skipped overlap", "01 08:30 ran"]
+
+
+async def test_a_restart_after_a_refused_webhook_keeps_the_slot_that_waits_for_its_spread(
+    harness: Workplace,
+) -> None:
+    at_night = {"webhook": True, "active_hours": "01:00-02:00", **SPREAD}
+    both = routine("both", [{"cron": "30 8 * * *", **SPREAD}, at_night])
+    await harness.boot(both)
+    await harness.reach("01 12:00")
+    await harness.finish(*harness.submitted_runs)
+    await harness.reach("02 08:31")
+    with pytest.raises(Refused, match="outside its active hours"):
+        await harness.engine.start_by_webhook("both", event="m", body={})
+    await harness.boot(both)
+    await harness.reach("02 12:00")
+    assert await harness.rows() == ["01 08:30 ran", "02 08:30 ran"]

@@ -36,7 +36,23 @@ async def test_a_row_of_many_missed_slots_is_counted_on_each_of_its_days(ledger:
         "minutely", first=first, last=last, count=7, outcome=Outcome.MISSED, reason=Reason.DOWN
     )
     days = await ledger.journal.history.get_days(EDGES)
-    assert [(day.day, day.outcomes["missed"]) for day in days] == [(0, 3), (1, 2), (2, 2)]
+    assert [(day.day, day.outcomes["missed"]) for day in days] == [(0, 2), (1, 4), (2, 1)]
+
+
+async def test_a_row_of_weekly_slots_is_counted_on_the_days_of_these_slots_only(
+    ledger: Ledger,
+) -> None:
+    await ledger.journal.slots.account(
+        "weekly",
+        first=START - timedelta(weeks=2),
+        last=START,
+        count=3,
+        outcome=Outcome.SKIPPED,
+        reason=Reason.PAUSED,
+    )
+    edges = [MIDNIGHT + timedelta(days=number) for number in range(-20, 3)]
+    days = await ledger.journal.history.get_days(edges)
+    assert [(day.day, day.outcomes["skipped"]) for day in days] == [(6, 1), (13, 1), (20, 1)]
 
 
 async def test_the_time_of_a_run_is_that_of_its_attempts_or_from_its_start_to_its_end(

@@ -109,6 +109,27 @@ async def test_an_incident_sends_reminders_and_one_recovery(
     assert over.count == 50 and over.closed is not None
 
 
+async def test_a_routine_that_fails_once_a_day_sends_a_reminder_each_day(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for minutes in (0, -10, 5, -3):  # it takes now more, now less time until it fails
+        await end_run(ledger, clock)
+        clock.move_to(clock.now() + 23 * HOUR + timedelta(minutes=minutes))
+    assert await list_deliveries(ledger.journal) == ["failed"] * 4
+
+
+async def test_room_on_the_disk_ends_no_incident_of_a_damaged_database(ledger: Ledger) -> None:
+    incidents = ledger.journal.incidents
+    incidents.settings = IncidentSettings(to=("mail",))
+    await incidents.report("database", "row 7 missing", cause="damaged")
+    await incidents.report("database", "the disk is full", cause="takes nothing")
+    await incidents.resolve("database", cause="takes nothing")
+    [incident] = await incidents.find()
+    assert incident.detail == "row 7 missing"
+    kinds = await list_deliveries(ledger.journal)
+    assert kinds == ["incident.opened", "incident.opened", "incident.recovered"]
+
+
 async def test_a_silent_success_sends_the_recovery(ledger: Ledger, clock: FakeClock) -> None:
     await end_run(ledger, clock)
     await end_run(ledger, clock, Status.SUCCEEDED, None, silent=True)

@@ -42,7 +42,7 @@ async def test_a_call_under_way_counts_with_what_it_used_once_it_has_ended(ledge
     spending, run = ledger.journal.spending, await ledger.start_run()
     reservation = await spending.reserve(call(run, CallOutcome.ASKED, 1000))
     await spending.record(call(run, CallOutcome.ANSWERED, 5))
-    assert await tokens_of(ledger) == 1005
+    assert await tokens_of(ledger) == 5, "a counter that falls is one that began anew"
     await spending.record(call(run, CallOutcome.ANSWERED, 300), reservation)
     assert await tokens_of(ledger) == 305
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from daemon.errors import StoreDamaged
-from daemon.models import Status, Step, StepKind
+from daemon.models import DeliveryStatus, Status, Step, StepKind
 from daemon.store.database import Database
 from daemon.store.integrity import PARTS, SMALL_DATABASE, find_faults
 from daemon.store.maintenance import JournalMaintenance
@@ -32,6 +34,17 @@ async def execute_runs(ledger: Ledger, times: int, routine: str = "daily") -> No
         )
         path = {"path": "reports/{slot:%Y%m%d%H%M%S}.md"}
         await ledger.journal.runs.end(run.to(Status.SUCCEEDED, report="fine"), [("file", path)])
+
+
+async def deliver(ledger: Ledger, folder: Path, name: str = "") -> None:
+    """Write the receipts of all pending deliveries: each is a file in the folder, of this name or
+    of its number.
+    """
+    folder.mkdir(exist_ok=True)
+    for delivery in await ledger.journal.outbox.find(status=DeliveryStatus.PENDING, limit=500):
+        path = folder / (name or f"{delivery.id}.md")
+        path.write_text("fine")
+        await ledger.journal.outbox.mark_delivered(delivery.id, str(path))
 
 
 async def all_gone(ledger: Ledger, clock: FakeClock, **keep: timedelta | int) -> int:
@@ -55,6 +68,31 @@ async def test_retention_removes_old_steps_and_keeps_their_runs(
     runs = await ledger.journal.runs.find(limit=100)
     assert len(runs) == 35
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
+
+
+async def test_what_events_and_people_brought_goes_with_the_steps(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for number in range(12):
+        run = await ledger.start_run("hook", input={"body": "x" * 100}, event=f"e{number}")
+        await ledger.journal.runs.send_message(run.id, "hurry", event="m")
+        await ledger.journal.runs.append(run, Step(kind=StepKind.LLM, iteration=1, body={}))
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED))
+    question = await ledger.start_run("ask", input={"session": "s"}, trigger="ask")
+    await ledger.journal.runs.end(question.to(Status.SUCCEEDED))
+    await execute_runs(ledger, 10, "ask")
+    clock.move_to(clock.now() + 100 * DAY)
+    assert await all_gone(ledger, clock, steps=90 * DAY) == 2
+    runs = await ledger.journal.runs.find("hook")
+    assert [bool(await ledger.journal.runs.get_input(run.id)) for run in runs] == [
+        *[True] * 10,
+        *[False] * 2,
+    ]
+    assert [len(await ledger.journal.runs.find_messages(run.id)) for run in runs] == [
+        *[1] * 10,
+        *[0] * 2,
+    ]
+    assert await ledger.journal.runs.get_input(question.id) == {"session": "s"}
 
 
 @in_a_file
@@ -84,16 +122,17 @@ async def test_what_retention_does_in_a_night_does_not_grow_with_the_runs_whose_
 
 
 async def test_retention_removes_old_runs_but_the_last_of_each_routine(
-    ledger: Ledger, clock: FakeClock
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     await execute_runs(ledger, 15)
     await execute_runs(ledger, 3, "rare")
     clock.move_to(clock.now() + 100 * DAY)
     await execute_runs(ledger, 10)
+    await deliver(ledger, tmp_path)
     assert await all_gone(ledger, clock, runs=90 * DAY) == 15
     assert {run.routine for run in await ledger.journal.runs.find(limit=100)} == {"daily", "rare"}
     counts = await ledger.journal.history.count()
-    assert (counts["runs"]["succeeded"], counts["deliveries"]["pending"], counts["steps"]) == (
+    assert (counts["runs"]["succeeded"], counts["deliveries"]["delivered"], counts["steps"]) == (
         13,
         13,
         13,
@@ -123,9 +162,10 @@ async def test_without_retention_limits_nothing_is_removed(
 
 @in_a_file
 async def test_the_database_file_shrinks_after_many_removals(
-    ledger: Ledger, clock: FakeClock
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
     await execute_runs(ledger, 150)
+    await deliver(ledger, tmp_path)
     clock.move_to(clock.now() + 100 * DAY)
     assert (
         await ledger.db.run_outside_transaction(lambda connection: connection.shrink(64_000_000))
@@ -138,6 +178,33 @@ async def test_the_database_file_shrinks_after_many_removals(
         > 100_000
     )
     assert (await ledger.journal.history.count())["bytes"] < size
+
+
+SHRINK = """
+import os, resource, sys
+from pathlib import Path
+from daemon.store.connection import open_writer
+from daemon.store.database import MIGRATIONS
+
+connection = open_writer(Path(sys.argv[1]), MIGRATIONS)
+connection.execute("BEGIN")
+connection.execute("CREATE TABLE filling (id INTEGER PRIMARY KEY, body BLOB)")
+rows = ((os.urandom(4000),) for _ in range(15_000))
+connection.executemany("INSERT INTO filling (body) VALUES (?)", rows)
+connection.execute("COMMIT")
+connection.execute("DELETE FROM filling WHERE id % 2 = 1")
+connection.truncate_log()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert connection.shrink(1_000_000) > 20_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_database_is_not_held_in_memory_while_its_file_shrinks(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SHRINK, str(tmp_path / "agentd.db")]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(process.stdout) < 15_000, "KiB; some 30,000 are left in the file"
 
 
 async def test_retention_removes_old_report_files_only_in_the_workspace(
@@ -158,18 +225,67 @@ async def test_retention_removes_old_report_files_only_in_the_workspace(
         path.write_text("x")
         await ledger.journal.outbox.mark_delivered(delivery.id, str(path))
     clock.move_to(clock.now() + 100 * DAY)
-    keep = RetentionLimits(reports=90 * DAY)
+    await apply_retention(ledger, clock, workspace, reports=90 * DAY)
+    assert [path.exists() for path in places] == [False, False, True, True]
+    old_reports, _ = await ledger.db.read(
+        lambda connection: find_old_reports(connection, clock.now())
+    )
+    assert old_reports == []
+
+
+async def test_a_report_that_is_on_its_way_is_not_removed(
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
+) -> None:
+    await execute_runs(ledger, 30)
+    assert await all_gone(ledger, clock, max_bytes=1) > 0
+    assert (await ledger.journal.history.count())["deliveries"] == {"pending": 30}
+    await deliver(ledger, tmp_path)
+    await all_gone(ledger, clock, max_bytes=1)
+    assert (await ledger.journal.history.count())["deliveries"] == {"delivered": 10}
+
+
+async def test_report_files_that_stay_longer_than_their_runs_are_removed_later(
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
+) -> None:
+    await execute_runs(ledger, 12)
+    await deliver(ledger, tmp_path / "reports")
+    keep = {"runs": 90 * DAY, "reports": 365 * DAY}
+    clock.move_to(clock.now() + 100 * DAY)
+    await apply_retention(ledger, clock, tmp_path, **keep)
+    assert len(await ledger.journal.runs.find(limit=100)) == 10
+    assert len(list((tmp_path / "reports").iterdir())) == 12
+    clock.move_to(clock.now() + 300 * DAY)
+    await apply_retention(ledger, clock, tmp_path, **keep)
+    assert list((tmp_path / "reports").iterdir()) == []
+    assert len(await ledger.journal.outbox.find()) == 10, "that of a deleted run goes with its file"
+
+
+async def test_a_report_file_that_was_written_anew_is_not_removed_for_the_old_one(
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
+) -> None:
+    for days in (80, 20):  # the first was moved away, the second has its name
+        await execute_runs(ledger, 1)
+        await deliver(ledger, tmp_path / "reports", "Monday.md")
+        clock.move_to(clock.now() + days * DAY)
+    await apply_retention(ledger, clock, tmp_path, reports=90 * DAY)
+    assert (tmp_path / "reports/Monday.md").exists()
+    clock.move_to(clock.now() + 80 * DAY)
+    await apply_retention(ledger, clock, tmp_path, reports=90 * DAY)
+    assert not (tmp_path / "reports/Monday.md").exists()
+
+
+async def apply_retention(
+    ledger: Ledger, clock: FakeClock, workspace: Path, **keep: timedelta
+) -> None:
     upkeep = JournalMaintenance(
         ledger.db,
         ledger.journal,
         clock=lambda: clock.now(),
-        limits=lambda: keep,
+        limits=lambda: RetentionLimits(**keep),
         workspace=workspace,
         is_idle=lambda: True,
     )
     await upkeep.apply_retention()
-    assert [path.exists() for path in places] == [False, False, True, True]
-    assert await ledger.db.read(lambda connection: find_old_reports(connection, clock.now())) == []
 
 
 @in_a_file

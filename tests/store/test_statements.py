@@ -33,8 +33,6 @@ _OF_ONE_DATABASE = ("SELECT agentd_now()", "memory_embedding_news", "sqlite_mast
 _BEGINNING = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 # Beginnings and templates of statements, which are no statements by themselves.
 _PARTS = {
-    "store.history._RECENT",
-    "store.history._ENDED",
     "store.outbox._DELIVERY",
     "store.retention._OLD_RUNS",
     "store.run_rows._RELEASE",

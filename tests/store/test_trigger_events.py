@@ -48,12 +48,41 @@ async def test_a_repeated_event_records_no_file_versions(ledger: Ledger) -> None
     assert await ledger.journal.slots.get_seen_files("inbox") == set()
 
 
+async def forget_daily(ledger: Ledger, days: int, present: dict[str, str]) -> None:
+    for _ in range(days):
+        now = ledger.clock.advance(days=1)
+        before = now - timedelta(days=90)
+        await ledger.journal.slots.forget_files("inbox", present=present, before=before)
+
+
+async def test_a_folder_that_is_away_for_a_while_starts_no_runs_for_its_old_files(
+    ledger: Ledger,
+) -> None:
+    await ledger.queue_run("inbox", event="a", files=(FILE,))
+    await forget_daily(ledger, 200, dict([FILE]))
+    await forget_daily(ledger, 50, {})  # the disk is not mounted
+    assert await ledger.journal.slots.get_seen_files("inbox") == {FILE}
+    await forget_daily(ledger, 100, {})
+    assert await ledger.journal.slots.get_seen_files("inbox") == set()
+
+
+async def test_earlier_versions_of_a_file_that_is_still_there_are_forgotten(
+    ledger: Ledger,
+) -> None:
+    path, version = FILE
+    for number in range(3):
+        await ledger.queue_run("inbox", event=f"e{number}", files=((path, f"{number}"),))
+    await ledger.queue_run("inbox", event="last", files=(FILE,))
+    await forget_daily(ledger, 100, {path: version})
+    assert await ledger.journal.slots.get_seen_files("inbox") == {FILE}
+
+
 async def test_versions_of_long_removed_files_are_forgotten(ledger: Ledger) -> None:
     await ledger.queue_run("inbox", event="a", files=(FILE, ("inbox/gone.csv", "1")))
     await ledger.queue_run("other", event="a", files=(("inbox/gone.csv", "1"),))
     now = ledger.clock.advance(days=100)
     await ledger.queue_run("inbox", event="b", files=(("inbox/new.csv", "1"),))
-    await ledger.journal.slots.forget_files("inbox", present=["inbox/a.csv"], before=now)
+    await ledger.journal.slots.forget_files("inbox", present=dict([FILE]), before=now)
     assert await ledger.journal.slots.get_seen_files("inbox") == {FILE, ("inbox/new.csv", "1")}
     assert len(await ledger.journal.slots.get_seen_files("other")) == 1
 

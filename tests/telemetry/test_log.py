@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pty
+import resource
 import stat
 import subprocess
 import sys
@@ -241,6 +242,7 @@ def test_a_full_log_file_is_rotated_and_old_files_removed(tmp_path: Path, secret
     configure(level="info", console=False, file=path, secrets=secrets, max_bytes=100, keep=0)
     structlog.get_logger().info("tick", number=41)
     assert [r["number"] for r in records(path)] == [41]
+    assert [file.name for file in tmp_path.iterdir()] == ["agentd.jsonl"]
 
 
 def test_a_removed_log_file_is_created_again(file: Path) -> None:
@@ -268,6 +270,28 @@ def test_lines_lost_on_a_full_disk_are_reported_afterwards(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
+def test_a_line_of_which_the_disk_took_the_beginning_spoils_no_other(
+    tmp_path: Path, secrets: Secrets
+) -> None:
+    path = tmp_path / "agentd.jsonl"
+    room = 200_000  # more than any other file of this process has while the limit holds
+    filling = json.dumps({"event": "x" * room})[:room]
+    path.write_text(f'{{"event": "before"}}\n{filling}')  # the last line was cut
+    configure(level="info", console=False, file=path, secrets=secrets)
+    log, limits = structlog.get_logger(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
+    try:
+        log.info("cut")
+        log.info("lost")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    log.info("kept")
+    first, cut, cut_too, gap, kept = path.read_text().splitlines()
+    assert json.loads(first)["event"] == "before"
+    assert (cut, '"cut"' in cut_too) == (filling, False)
+    assert (json.loads(gap)["lines"], json.loads(kept)["event"]) == (2, "kept")
+
+
 def test_full_disk_raises_nothing_in_the_caller(secrets: Secrets) -> None:
     configure(level="info", console=False, file=Path("/dev/full"), secrets=secrets)
     structlog.get_logger().info("lost")

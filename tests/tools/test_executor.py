@@ -229,6 +229,21 @@ async def test_explicit_parameters_are_checked_at_the_first_level() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"required": None, "properties": None},  # as servers in Go write empty lists
+        {"required": True, "properties": []},
+        {"required": [{}, 1], "properties": {"query": None}},
+    ],
+)
+async def test_explicit_parameters_in_an_odd_form_refuse_no_call(odd: Json) -> None:
+    registry = FunctionRegistry()
+    registry.register("find", "finds", lambda **arguments: arguments, {"type": "object", **odd})
+    call = FunctionCall(name="find", arguments={"query": "x"})
+    assert (await ToolExecutor(registry).run(call)).value == {"query": "x"}
+
+
 async def test_explicit_parameters_refuse_unknown_arguments_of_the_function() -> None:
     tool = executor(
         lambda city: city, {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -54,3 +54,29 @@ def test_a_connection_that_its_sender_has_closed_is_of_nobody(ends, reset):
     wait_for_end(server)
     assert uid_of_connection(client_port, server_port) == NOBODY
     assert PageAccess(server_port).is_other_user(client_port)
+
+
+@pytest.mark.parametrize(
+    "others",
+    ['prefs={"a": 1}; ', "list[]=1; ", "a,b=1; ", "name=Jos\xe9; ", "flag; ", "path=/x; "],
+)
+def test_cookies_of_other_servers_of_this_machine_shut_nobody_out(others):
+    access = PageAccess(8099)
+    cookie = access.exchange_token(access.make_token())
+    assert cookie is not None
+    cookie = cookie.partition(";")[0]
+    for header in (f"{others}{cookie}", f"{cookie}; {others}", cookie):
+        assert access.has_cookie({"Cookie": header})
+    assert not access.has_cookie({"Cookie": others})
+
+
+def test_the_page_of_another_port_replaces_no_cookie():
+    pages = [PageAccess(port) for port in (8099, 8100)]
+    jar = {}
+    for page in pages:
+        cookie = page.exchange_token(page.make_token())
+        assert cookie is not None
+        name, _, value = cookie.partition(";")[0].partition("=")
+        jar[name] = value
+    header = "; ".join(f"{name}={value}" for name, value in jar.items())
+    assert all(page.has_cookie({"Cookie": header}) for page in pages)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from urllib.parse import parse_qs
 
 from daemon.models import new_id
 from daemon.web.rendering import render
 from daemon.web.today import find_attention_items, find_failing_routines, show_today
+from daemon.web.views import show_memory
 
 
 def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00:00Z") -> dict:
@@ -77,6 +79,49 @@ def read_page(answers: Answers) -> tuple[str, list[str], str]:
     }
     quiet = [text for text in texts["quiet"] if "Failed" in text or "incident" in text]
     return texts["heading"][0], texts["alarms"], " ".join(quiet)
+
+
+class ManyAnswers(Answers):
+    """The answers of a daemon with many of what is listed below these paths."""
+
+    def __init__(self, **counts: int) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def request(self, method: str, path: str) -> dict:
+        name = path.partition("?")[0].rpartition("/")[2]
+        if name not in self.counts:
+            return super().request(method, path)
+        query = parse_qs(path.partition("?")[2])
+        begin, limit = int(query.get("cursor", ["0"])[0]), int(query["limit"][0])
+        end = min(begin + limit, self.counts[name])
+        items = [
+            {"id": str(number), "routine": "notes", "target": "mail", "tool": "shell"}
+            | {"key": f"note:{number}", "text": "", "category": "core", "updated": ""}
+            | {"pinned": False, "tainted": False}
+            for number in range(begin, end)
+        ]
+        return {"items": items, "next": str(end) if end < self.counts[name] else None}
+
+
+def test_many_are_counted_as_many() -> None:
+    heading, _, _ = read_page(ManyAnswers(deliveries=73, approvals=64))
+    assert "73 reports did not arrive" in heading
+    assert "64 calls wait for your word" in heading
+
+
+def test_each_page_of_memory_leads_to_the_next() -> None:
+    client = ManyAnswers(items=120)
+    query: dict[str, str] = {}
+    keys: list[str] = []
+    while True:
+        page = render(*show_memory(client, query=query))
+        keys += re.findall("note:[0-9]+", page)
+        link = re.search(r'href="/memory\?cursor=([^"]+)"', page)
+        if link is None:
+            break
+        query = {"cursor": link[1]}
+    assert keys == [f"note:{number}" for number in range(120)]
 
 
 def test_a_failure_that_is_over_is_no_alarm_below_all_is_well() -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, Self, get_args
 
 import structlog
@@ -15,7 +16,7 @@ import structlog
 from daemon.agent.conversations.sessions import EarlierConversation, SessionHistory
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.routines.routine import Budget, Deliver, End, Routine, RunSpec
-from daemon.errors import NotFound, ProviderError, Refused
+from daemon.errors import NotFound, OverBudget, ProviderError, Refused
 from daemon.models import Json, LLMMessage, Run
 from daemon.store.journal import Claim, RunMessage
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
     from daemon.memory.memory import Memory
     from daemon.providers import LLMProvider
+    from daemon.providers.budget import BudgetLedger
     from daemon.providers.pool import Providers
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
@@ -39,6 +41,8 @@ MAX_REPORT_CHARACTERS = 6_000  # of a run's report that a later run is shown
 ROUTING_TIMEOUT = 20.0
 # Withdrawn messages that are remembered, as a message may arrive after its withdrawal.
 MAX_WITHDRAWN = 1000
+# Messages of this time are answered by the next start, if the process that took them did not.
+LEFT_SINCE = timedelta(days=7)
 # The model is asked whether a message belongs to one of these many runs, the latest.
 MAX_RUNS = 20
 _AFTER_ALL_RUNS = "~"  # sorts after every id of a run
@@ -169,8 +173,10 @@ class Conversations:
         settings: ConversationSettings,
         queue: RunStarter,
         clock: Clock,
+        budget_ledger: BudgetLedger,
     ) -> None:
         self._journal, self._memory, self._settings = journal, memory, settings
+        self._budget_ledger = budget_ledger
         self._queue, self._clock = queue, clock
         self.inbox = Inbox()
         self._outcomes: dict[str, asyncio.Future[RoutedMessage | None]] = {}
@@ -183,11 +189,6 @@ class Conversations:
     @property
     def _language(self) -> str:
         return self._settings.config.agent.language
-
-    @property
-    def _provider(self) -> LLMProvider:
-        """The model that answers people, as the config names it now."""
-        return self._settings.providers.chain(ask_routine(self._settings.config))[0]
 
     async def load_messages(self) -> None:
         """Read from the journal the messages that runs under way have not received yet."""
@@ -294,8 +295,18 @@ class Conversations:
 
     async def _find_run(self, text: str, active_runs: Sequence[Run], event: str) -> Run | None:
         """Return the run that a message belongs to, unless the message is withdrawn meanwhile."""
+        from daemon.providers.budget import RunBudget
+        from daemon.providers.metered import MeteredProvider
+
+        # there is no run yet, so only the caps on a day and a month hold
+        budget = RunBudget(run="", routine=ASK, budget=Budget())
+        provider = MeteredProvider(
+            self._settings.providers.chain(ask_routine(self._settings.config))[0],
+            budget_ledger=self._budget_ledger,
+            run_budget=budget,
+        )
         routing_task = asyncio.create_task(
-            find_run_of_message(text, active_runs, self._provider, self._language),
+            find_run_of_message(text, active_runs, provider, self._language),
             name="route a message",
         )
         self._routing[event] = routing_task
@@ -349,11 +360,33 @@ class Conversations:
         for message in messages:
             if message.id not in received_ids:
                 origin = ChatOrigin.of_event(message.event)
-                await self._follow_up(run, message.text, f"told {message.id}", origin)
+                await self._follow_up(run, message.text, _event_of_late(message), origin)
 
-    async def load_earlier_conversation(self, run: Run) -> EarlierConversation:
+    async def answer_messages_left(self) -> None:
+        """Start a new run for each message that an earlier process took for a run which ended
+        without having read it.
+        """
+        runs, slots = self._journal.runs, self._journal.slots
+        messages = await runs.find_messages_to_ended(self._clock.now() - LEFT_SINCE)
+        for run_id in dict.fromkeys(message.run for message in messages):
+            unanswered_messages = [
+                message
+                for message in messages
+                if message.run == run_id
+                and not await slots.has_event(ASK, f"{run_id}/{_event_of_late(message)}")
+            ]
+            # where the steps are gone, nobody can tell what the run has read
+            if unanswered_messages and await runs.get_steps(run_id):
+                self.inbox.put(unanswered_messages)
+                await self.answer_late_messages(await runs.get(run_id))
+
+    async def load_earlier_conversation(
+        self, run: Run, provider: LLMProvider
+    ) -> EarlierConversation:
         """Return the turns before a run that answers a person, oldest first; before them, where the
         message is about another run, that run's goal and report.
+
+        `provider` is the model of the run: it sums up the oldest turns.
         """
         run_input: Json = await self._journal.runs.get_input(run.id) or {}
         opening, is_tainted = [], False
@@ -365,7 +398,7 @@ class Conversations:
             if "session" not in run_input:
                 return EarlierConversation(opening, is_tainted)
         session = run_input.get("session", DEFAULT_SESSION)
-        turns = await self._sessions().load_earlier_turns(session, run, self._provider)
+        turns = await self._sessions().load_earlier_turns(session, run, provider)
         return EarlierConversation([*opening, *turns.messages], is_tainted or turns.tainted)
 
     def _sessions(self) -> SessionHistory:
@@ -408,6 +441,11 @@ class Conversations:
             raise Refused("the run of this message has just been forgotten; ask again")
         await self._queue.submit(run)
         return run
+
+
+def _event_of_late(message: RunMessage) -> str:
+    """Return the event of a message that its run had not read when it ended."""
+    return f"told {message.id}"
 
 
 def _make_turn(run: Run, language: str) -> list[LLMMessage]:
@@ -470,7 +508,7 @@ async def find_run_of_message(
         async with asyncio.timeout(ROUTING_TIMEOUT):
             # thinking counts as tokens with some vendors
             answer = await provider.chat(messages, max_tokens=1000)
-    except (ProviderError, TimeoutError) as error:
+    except (ProviderError, OverBudget, TimeoutError) as error:
         log.info("message.not_routed", error=str(error) or "no answer in time")
         return None
     # nothing but a number, perhaps in quotes or brackets, or with a full stop

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from daemon.errors import ProviderError
+from daemon.errors import OverBudget, ProviderError
 from daemon.memory.summary import TIMEOUT as SUMMARY_TIMEOUT
 from daemon.models import LLMMessage, Run
 
@@ -176,7 +176,7 @@ class SessionHistory:
         try:
             async with asyncio.timeout(SUMMARY_TIMEOUT):
                 answer = await provider.chat(messages, max_tokens=MAX_SUMMARY_TOKENS)
-        except (ProviderError, TimeoutError) as error:
+        except (ProviderError, OverBudget, TimeoutError) as error:
             log.warning("session.not_summed_up", error=str(error) or "no answer in time")
             return None
         return answer.content.strip() or None

@@ -17,14 +17,16 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import IDENTITY_FILES
+from daemon.definitions.routines.folder import is_routine_file
 from daemon.definitions.words import display, shorten
 from daemon.errors import Refused
 from daemon.store.connection import APPLICATION
 from daemon.store.database import MIGRATIONS
+from daemon.store.incidents import waiting_subject
 from daemon.store.lock import lock_state
 from daemon.store.readable import require_database_file
 from daemon.store.rows import to_microseconds
@@ -50,6 +52,19 @@ UPDATE outbox SET status = 'failed', next_at = NULL, error = 'held by a restore:
 WHERE status = 'pending';
 """  # noqa: E501
 
+# Nobody has to answer the questions of these runs, or hears that they were not answered. Backups of
+# the first versions have no such tables.
+_VOID_QUESTIONS = {
+    "approval": (
+        "UPDATE approval SET status = 'void', decided = :now"
+        " WHERE status IN ('pending', 'approved')"
+    ),
+    "incident": (
+        "UPDATE incident SET closed = :now"
+        " WHERE closed IS NULL AND substr(subject, 1, :length) = :subject"
+    ),
+}
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 # What acts although `_PAUSE_ALL` was executed.
 _IS_ACTIVE = """
 SELECT EXISTS (SELECT 1 FROM routine WHERE paused IS NOT 1 OR paused_until IS NOT NULL)
@@ -149,21 +164,33 @@ def _files(state: Path, config: Config | None) -> Iterator[tuple[str, str, bytes
         return
     yield "config", "config.toml", config.file.read_bytes()
     if config.policy_path.is_file():
-        yield "config", "policy.toml", config.policy_path.read_bytes()
+        policy_name = _name_below(config.policy, "policy.toml")
+        yield "config", policy_name, config.policy_path.read_bytes()
     for path in sorted(config.routines_path.glob("*.toml")):
-        yield "config", f"routines/{path.name}", path.read_bytes()
+        if is_routine_file(path.name):
+            folder_name = _name_below(config.routines, "routines")
+            yield "config", f"{folder_name}/{path.name}", path.read_bytes()
     for name in IDENTITY_FILES:
         if (config.folder / name).is_file():
             yield "config", name, (config.folder / name).read_bytes()
     for name, folder in (
         ("skills", config.folder / "skills"),
         ("tools", config.folder / "tools"),
-        ("scripts", config.scripts_path),
+        (_name_below(config.scripts, "scripts"), config.scripts_path),
     ):
         for path in sorted(folder.rglob("*")):
             inner = path.relative_to(folder)
             if path.is_file() and not any(part.startswith((".", "__")) for part in inner.parts):
                 yield "config", f"{name}/{inner.as_posix()}", path.read_bytes()
+
+
+def _name_below(setting: str, default: str) -> str:
+    """Return where a file or folder that config.toml names lies below its folder; `default` for one
+    that lies elsewhere.
+    """
+    path = PurePosixPath(setting)
+    is_elsewhere = path.is_absolute() or ".." in path.parts or setting.startswith("~")
+    return default if is_elsewhere else path.as_posix()
 
 
 def restore(
@@ -241,6 +268,11 @@ def _prepare(
             copy.execute("BEGIN")
             for statement in _PAUSE_ALL.strip().split(";\n"):
                 copy.execute(statement, {"why": PAUSED, "now": to_microseconds(now)})
+            subject = waiting_subject("")  # the beginning of each
+            values = {"now": to_microseconds(now), "subject": subject, "length": len(subject)}
+            for table, statement in _VOID_QUESTIONS.items():
+                if copy.execute(_HAS_TABLE, (table,)).fetchone():
+                    copy.execute(statement, values)
             if copy.execute(_IS_ACTIVE).fetchone() != (0,):
                 # a table may say of itself that some changes of its rows are ignored
                 raise Refused(f"{file} is no backup of agentd: what it holds cannot be paused")

@@ -130,7 +130,7 @@ def with_command(unit: str, config: Path) -> str:
 
 def _quote_for_unit(word: str) -> str:
     """Return a word as a unit file needs it: with `%` and `$` escaped, in quotes if it has
-    spaces.
+    spaces or an apostrophe.
     """
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{word}"' if " " in word else word
+    return f'"{word}"' if set(word) & set(" \t'") else word

@@ -308,7 +308,9 @@ def _lines_newest_first(file: Path, newest: Sequence[str] | None = None) -> Iter
 
 
 def _read(path: Path) -> list[str]:
-    return path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+    # not splitlines: what a record holds may have other characters that end a line
+    text = path.read_text("utf-8", errors="replace") if path.exists() else ""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 async def follow(

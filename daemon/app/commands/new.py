@@ -358,7 +358,7 @@ def _text_of_recipe(
         data["trigger"] = trigger
         tables = _replace_tables(tables, "[trigger]", [_table("[trigger]", trigger)])
     if options.prompt:
-        task = options.prompt.strip()
+        task = options.prompt.strip().replace("\r\n", "\n")  # as TOML reads it
         data["run"]["prompt"] = task
         line = tomli_w.dumps({"prompt": task}, multiline_strings=True).rstrip()
         tables = [

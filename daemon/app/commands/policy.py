@@ -236,7 +236,7 @@ def _read_cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
         ) from None
     cases: list[tuple[int, dict[str, Any]]] = []
     faults: list[Fault] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -145,6 +145,7 @@ def uninstall(*, system: bool, home: Path | None = None, run: bool = True) -> li
         raise NotFound(f"{unit} is not there")
     if not unit.read_text("utf-8", "replace").startswith(_FIRST_WORDS):
         raise Refused(f"{unit} is none of ours; it was left as it is")
+    run = run and shutil.which("systemctl") is not None  # without systemd nothing is to be stopped
     systemctl = ("systemctl",) if system else ("systemctl", "--user")
     lines = [_run((*systemctl, "disable", "--now", "agentd.service"))] if run else []
     try:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon.definitions.config.config import Config
-from daemon.definitions.words import shorten
+from daemon.definitions.routines.folder import is_routine_file
+from daemon.definitions.words import display, shorten
 from daemon.errors import NotFound, Refused
 from daemon.memory import index
 from daemon.memory import transfer as memory
@@ -37,7 +38,7 @@ PAUSED = "it was imported; `agentctl resume` lets it go on once the other machin
 # exported only with all routines.
 _TABLES = (
     "definition", "run", "input", "step", "slot", "seen", "outbox", "told", "approval",
-    "quarantine", "spending",
+    "quarantine", "spending", "novelty",
 )  # fmt: skip
 _SHARED_TABLES = ("policy", "meta", "incident", "audit", "memory_tombstone")
 # Columns that get new numbers in the journal that imports them.
@@ -72,7 +73,11 @@ def export(
     with read_snapshot(state / "agentd.db", config.store_url(os.environ)) as snapshot:
         session = snapshot.session
         names_in_journal = rows.routine_names(session)
-        files = {path.stem: path for path in sorted(config.routines_path.glob("*.toml"))}
+        files = {
+            path.stem: path
+            for path in sorted(config.routines_path.glob("*.toml"))
+            if is_routine_file(path.name)
+        }
         for name in names:
             if name not in names_in_journal and name not in files:
                 raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
@@ -87,7 +92,7 @@ def export(
                 for number, name in enumerate(routines):
                     progress(number / len(routines))
                     if path := files.get(name):
-                        out.write(_line({"routine": name, "toml": path.read_text("utf-8")}))
+                        out.write(_line({"routine": name, "toml": _read_routine(path)}))
                     for table, row in rows.rows_of_routine(session, name):
                         runs += table == "run"
                         if table == "step":
@@ -110,11 +115,23 @@ def export(
             raise Refused(
                 f"{file} is there already; an export never takes the place of another"
             ) from None
+        except Refused:
+            file.unlink(missing_ok=True)
+            raise
         except OSError as error:
             file.unlink(missing_ok=True)
             raise Refused(f"{file} cannot be written: {error.strerror or error}") from error
         progress(1.0)
     return runs
+
+
+def _read_routine(path: Path) -> str:
+    """Return the text of a routine's file. Raises Refused if it cannot be read."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise Refused(f"{display(path)} cannot be read: {problem}") from None
 
 
 def _policy_of(body: bytes) -> str:

@@ -16,10 +16,10 @@ from daemon.app.policy import load_policy, private_host_notes, with_folders_in_u
 from daemon.cli.render import stdout_stream
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
-from daemon.definitions.config.tables import BUILT_IN_TARGETS
+from daemon.definitions.config.tables import BUILT_IN_TARGETS, KINDS_BY_KEY
 from daemon.definitions.paths import describe_config_paths, find_socket, find_state, user_home
 from daemon.definitions.reading import read_toml, with_lines_of_file
-from daemon.definitions.routines.checks import reference_checks
+from daemon.definitions.routines.checks import find_path_fault, reference_checks
 from daemon.definitions.routines.folder import (
     AGENT_FOLDER,
     calendar_checks,
@@ -28,6 +28,7 @@ from daemon.definitions.routines.folder import (
 )
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import load_skills as load_skills
+from daemon.definitions.values import Table
 from daemon.definitions.words import display
 from daemon.delivery.targets import find_address_fault, find_missing_extra
 from daemon.errors import ConfigError, Fault
@@ -215,11 +216,11 @@ def examine(
     checkup.faults += [fault for error in contents.faults.values() for fault in error.faults]
     count, names = pluralize(len(contents.routines), "routine"), ", ".join(contents.routines)
     checkup.checked_files.append(f"{count} ({names})" if names else count)
-    providers_used = {config.provider}
+    providers_used = config.providers_in_use
     for routine in contents.routines.values():
         providers_used |= routine.named_providers
     for name, faults in provider_faults.items():
-        if name in providers_used | {config.ask.provider, *config.ask.fallback}:
+        if name in providers_used:
             checkup.faults += faults
         else:  # nobody uses it, so nothing fails
             checkup.notes += map(str, faults)
@@ -236,6 +237,8 @@ def examine(
     checkup.notes += _missing_programs(config, env)
     checkup.notes += _missing_extras(config, contents.routines.values(), env)
     checkup.notes += _unusable_addresses(config, env)
+    checkup.notes += _unusable_paths(config, contents.routines.values())
+    checkup.notes += _keys_without_effect(config)
     checkup.notes += _ordinary_passwords(config, env)
     checkup.notes += _unread_files(config.routines_path)
     checkup.notes += _silent_routines(contents.routines.values())
@@ -464,6 +467,61 @@ def _unusable_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
         if problem := find_address_fault(target.kind, url.get_secret_value()):
             notes.append(_describe_setting(config, f"targets.{name}", problem))
     return notes
+
+
+def _unusable_paths(config: Config, routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each path of a target to which no report can be written, and for each path
+    of a routine that its target does not take.
+    """
+    notes = []
+    for name, target in sorted(config.targets.items()):
+        if target.path and (fault := find_path_fault(target.path)):
+            problem, hint = fault
+            notes.append(_describe_setting(config, f"targets.{name}.path", f"{problem}; {hint}"))
+    for routine in routines:
+        for index, delivery in enumerate(routine.deliver):
+            if delivery.path is None or delivery.to not in config.target_names:
+                continue
+            kind = config.kind_of_target(delivery.to)
+            if kind not in KINDS_BY_KEY["path"]:
+                problem = f"has no effect: {display(delivery.to)} is of kind {kind}"
+                notes.append(_describe(routine.path, f"deliver[{index}].path", problem))
+    return notes
+
+
+def _keys_without_effect(config: Config) -> list[str]:
+    """Return a note for each key of config.toml that does nothing for want of another one."""
+    search_keys = ("base_url", "contact", "api_key_file", "api_key_env")
+    embedder_keys = ("model", "base_url", "model_file", "tokenizer_file")
+    key_keys = ("api_key", "api_key_file", "api_key_env")
+    cases: list[tuple[str, Table, Collection[str], str]] = []
+    if config.digest.every is None:
+        problem = 'without every = "day" or "week" there is no digest'
+        cases.append(("digest", config.digest, ("at", "day", "to"), problem))
+    if config.memory.embedder == "none":
+        problem = "without embedder nothing is found by its meaning"
+        cases.append(("memory", config.memory, (*embedder_keys, *key_keys), problem))
+    if config.search.kind is None:
+        problem = "without kind there is no tool web_search"
+        cases.append(("search", config.search, search_keys, problem))
+    if config.listen.address is None and config.listen.hooks:
+        problem = "without address nothing is taken over the network"
+        cases.append(("listen", config.listen, ("hooks",), problem))
+    for name, server in config.mcp.items():
+        if server.url:
+            problem = "it is for a command, and this server has a url"
+            cases.append((f"mcp.{name}", server, ("env", "pass_env", "cwd"), problem))
+    for name, provider in config.providers.items():
+        if provider.kind in ("command", "offline", "scripted"):
+            problem = f"kind {provider.kind} does not take it"
+            keys = ("base_url", *key_keys, "capabilities", "temperature", "max_tokens", "stall")
+            cases.append((f"providers.{name}", provider, keys, problem))
+    return [
+        _describe_setting(config, f"{table_name}.{key}", f"has no effect: {problem}")
+        for table_name, table, keys, problem in cases
+        for key in keys
+        if key in table.model_fields_set
+    ]
 
 
 def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from daemon.app.doctor.service_checks import ServiceSurvey, check_service
 from daemon.app.doctor.vendors import VendorAnswer
 from daemon.app.trifecta import Trifecta
 from daemon.errors import Fault
+from daemon.providers.base import is_listed
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)  # RETURNING
@@ -39,7 +40,7 @@ class ProviderFacts:
     kind: str
     model: str | None
     used: bool
-    """Whether config.toml or a routine names it for runs."""
+    """Whether config.toml or a routine names it, for runs or for `agentctl ask`."""
     key: str
     """Where its key comes from: credential, file, environment, config, or none needed; empty if it
     is missing.
@@ -259,19 +260,22 @@ def _check_vendor(provider: ProviderFacts, vendor: VendorAnswer, today: date) ->
             found=f"it has no model {model!r}, or none for this key",
             fix=fix,
         )
-    elif vendor.lifecycle == "retired" or (vendor.retires and vendor.retires <= today):
+    # where the vendor has a lifecycle, a date that is past means that the model is to go any day
+    elif vendor.lifecycle == "retired" or (
+        not vendor.lifecycle and vendor.retires and vendor.retires <= today
+    ):
         date_text = f" on {vendor.retires}" if vendor.retires else ""
         fix = (
             f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
         )
         yield Check(name=name, state="fail", found=f"{model} was retired{date_text}", fix=fix)
     elif vendor.retires or vendor.lifecycle == "deprecated":
-        date_text = (
-            f" on {vendor.retires}, in {(vendor.retires - today).days} days"
-            if vendor.retires
-            else ""
-        )
-        fix = f"name another model in [providers.{provider.name}] before then"
+        date_text, until = "", "before then"
+        if vendor.retires and vendor.retires <= today:
+            date_text, until = f" any day, as of {vendor.retires}", "now"
+        elif vendor.retires:
+            date_text = f" on {vendor.retires}, in {(vendor.retires - today).days} days"
+        fix = f"name another model in [providers.{provider.name}] {until}"
         yield Check(name=name, state="warn", found=f"{model} retires{date_text}", fix=fix)
     else:
         yield Check(name=name, state="ok", found=f"has {model}")
@@ -283,8 +287,8 @@ def _is_of_one_model(provider: ProviderFacts, vendor: VendorAnswer) -> bool:
 
 
 def _is_listed(model: str, models: Collection[str]) -> bool:
-    """Tell whether a vendor has a model; Ollama lists `llama3.3` as `llama3.3:latest`."""
-    return model in models or f"{model}:latest" in models
+    """Tell whether a vendor has a model."""
+    return any(is_listed(model, name) for name in models)
 
 
 def check_keys(survey: Survey) -> Iterator[Check]:

@@ -154,7 +154,7 @@ def _definitions(
 def _providers(
     config: Config, routines: Mapping[str, Routine], env: Mapping[str, str]
 ) -> Iterator[ProviderFacts]:
-    providers_used = {config.provider}
+    providers_used = config.providers_in_use
     for routine in routines.values():
         providers_used |= routine.named_providers
     # Only those in use are asked: the server of any other may seldom run.

@@ -11,6 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from daemon.errors import ConfigError, ProviderError
+from daemon.providers.base import is_listed
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
@@ -75,7 +76,8 @@ async def _ask(provider: LLMProvider) -> VendorAnswer:
         return VendorAnswer(fault=str(error), transient=isinstance(error, Retryable))
     finally:
         await provider.close()
-    own_model = next((model for model in models if model.name == provider.model_name), None)
+    own_models = [model for model in models if is_listed(provider.model_name, model.name)]
+    own_model = min(own_models, key=lambda model: len(model.name), default=None)
     return VendorAnswer(
         models=tuple(model.name for model in models),
         lifecycle=own_model.lifecycle if own_model else "",

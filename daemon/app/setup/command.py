@@ -57,6 +57,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS, TargetConfig
 from daemon.definitions.paths import OVERLAY
 from daemon.errors import ConfigError, DeliveryFailed, ProviderError, Refused
+from daemon.providers.base import is_listed
 from daemon.telemetry.log import configure
 from daemon.telemetry.redaction import Secrets
 
@@ -537,7 +538,7 @@ def _choose_model(
 
 def _explain_unlisted(model: str, vendor: Vendor, names: list[str], *, has_key: bool) -> str:
     """Return what is wrong with the name of a model; empty if its vendor has it or lists none."""
-    if not names or model in names or f"{model}:latest" in names:
+    if not names or any(is_listed(model, name) for name in names):
         return ""
     similar_names = get_close_matches(model, names[:5000], 3)
     if similar_names:

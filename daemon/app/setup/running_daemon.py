@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable
@@ -38,7 +39,7 @@ def take_up(file: Path, sockets: Sequence[Path], *, is_named: bool = False) -> s
         other_config = other_config or config
     if other_config:
         return f"Next: the daemon that runs here uses {other_config}, not this file."
-    return f"Next: start the daemon: agentd --config {file}"
+    return f"Next: start the daemon: agentd --config {quote(str(file))}"
 
 
 def _describe_reload(answer: dict[str, Any]) -> str:

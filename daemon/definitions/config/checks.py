@@ -289,21 +289,26 @@ CONFIG_CHECKS = (
         _keys_fit_their_kind,
     ),
     CrossFieldCheck(("providers.*.replies",), _replies_are_valid),
-    CrossFieldCheck(("targets.*",), _targets_are_valid),
+    CrossFieldCheck(("targets.*", "targets.*.kind", "targets.*.url"), _targets_are_valid),
     CrossFieldCheck(("chat.*", "targets.*"), _chats_are_valid),
     CrossFieldCheck(("digest.to", "targets.*", "chat.*"), _digest_targets_exist),
     CrossFieldCheck(("listen.hooks", "hooks.secret_file"), _network_webhooks_are_signed),
-    CrossFieldCheck(("hooks.senders.*",), _sender_keys_fit),
+    CrossFieldCheck(("hooks.senders.*", "hooks.senders.*.kind"), _sender_keys_fit),
     CrossFieldCheck(("mcp.*",), _mcp_servers_are_valid),
     CrossFieldCheck(
         ("mcp.*.command", "mcp.*.url", "mcp.*.api_key_file", "mcp.*.api_key_env"),
         _mcp_servers_have_one_transport,
     ),
-    CrossFieldCheck(("search.kind", "search.base_url"), _search_is_complete),
+    CrossFieldCheck(
+        ("search.kind", "search.base_url", "search.api_key_file", "search.api_key_env"),
+        _search_is_complete,
+    ),
     CrossFieldCheck(("incidents.to", "targets.*", "chat.*"), _incident_targets_exist),
     CrossFieldCheck(("providers.*.kind", "providers.*.options"), _options_only_for_foreign_kinds),
     CrossFieldCheck(("store.url", "store.url_file", "store.url_env"), _one_database_address),
-    CrossFieldCheck(("executor.kind", "store.url"), _cluster_has_a_database),
+    CrossFieldCheck(
+        ("executor.kind", "store.url", "store.url_file", "store.url_env"), _cluster_has_a_database
+    ),
     CrossFieldCheck(
         ("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"),
         _embedder_is_complete,

@@ -226,6 +226,11 @@ class Config(Table):
         return frozenset({*self.targets, *self.chat, *BUILT_IN_TARGETS})
 
     @property
+    def providers_in_use(self) -> set[str]:
+        """The providers that this file names for runs and for `agentctl ask`."""
+        return {self.provider, *filter(None, (self.ask.provider, *self.ask.fallback))}
+
+    @property
     def provider_names(self) -> frozenset[str]:
         """The names that `provider` may have."""
         return frozenset({*self.providers, "offline"})

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from daemon.definitions.values import (
     PositiveDuration,
     Table,
 )
-from daemon.definitions.words import did_you_mean
+from daemon.definitions.words import did_you_mean, nearest
 from daemon.errors import ConfigError, Fault
 
 # Files beside config.toml that are part of every prompt.
@@ -121,14 +122,33 @@ def check_zone(name: Any) -> Any:
         pass
     else:
         return name
-    zones = available_timezones()
-    zones_by_city = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
-    hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, zones_by_city)
-    for city, zone in zones_by_city.items():
-        hint = hint.replace(f'"{city}"', f'"{zone}"')
-    raise InvalidValue(
-        "unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"'
-    )
+    close_zone = _find_zone_meant(name)
+    hint = f'did you mean "{close_zone}"?' if close_zone else 'zones look like "Europe/Berlin"'
+    raise InvalidValue("unknown time zone", hint=hint)
+
+
+# Cities that people look for under a name that no zone has.
+_ZONES_OF_CITIES = {"beijing": "Asia/Shanghai", "peking": "Asia/Shanghai"}
+
+
+def _find_zone_meant(name: str) -> str:
+    """Return the zone that was probably meant; empty if none is close.
+
+    None is proposed for an abbreviation or an offset: CEST resembles EST, which is another one, and
+    Etc/GMT+1 lies west of Greenwich.
+    """
+    if name.upper() in ("UTC", "GMT"):
+        return "UTC"
+    if name == name.upper() or re.search(r"\d", name):
+        return ""
+    city = name.rpartition("/")[2].lower()
+    if city in _ZONES_OF_CITIES:
+        return _ZONES_OF_CITIES[city]
+    zones = sorted(zone for zone in available_timezones() if re.match(r"(?!Etc/)\w+/", zone))
+    if "/" in name:
+        return nearest(name, zones, cutoff=0.8)
+    zones_by_city = {zone.rpartition("/")[2]: zone for zone in zones}
+    return zones_by_city.get(nearest(name, zones_by_city, cutoff=0.8), "")
 
 
 def _check_kind(value: Any) -> Any:
@@ -169,6 +189,24 @@ def is_http_address(value: str) -> bool:
 def _check_address(value: str) -> str:
     if not is_http_address(value):
         raise InvalidValue('expected an address, like "http://127.0.0.1:11434/v1"')
+    return value
+
+
+def _check_listen_address(value: str) -> str:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:]+)\]|([0-9.]+)):([0-9]{1,5})", value)
+    try:
+        is_address = match is not None and bool(ip_address(match[1] or match[2]))
+    except ValueError:
+        is_address = False
+    if match is None or not is_address or int(match[3]) > 65_535:
+        hint = 'write "127.0.0.1" for localhost' if value.startswith("localhost") else ""
+        raise InvalidValue('expected an address and a port, like "127.0.0.1:9464"', hint=hint)
+    return value
+
+
+def _check_time(value: str) -> str:
+    if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", value):
+        raise InvalidValue('expected a time of the day, like "08:00"')
     return value
 
 
@@ -283,7 +321,7 @@ class ProviderConfig(Table):
     """Kind command: variables of agentd's own environment that it gets too, such as a key."""
     price: PriceConfig | None = None
     """What the model costs, where that is not known or you pay another price; 0 for one of your
-    own.
+    own. Another model that a routine names costs so only if its own price is not known.
     """
     replies: Items[str | JsonTable] = ()
     """Kind scripted: what it answers, in order: texts, or like
@@ -448,7 +486,7 @@ class DigestConfig(Table):
 
     every: Literal["day", "week"] | None = None
     """How often; by default never."""
-    at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = "08:00"
+    at: Annotated[str, AfterValidator(_check_time)] = "08:00"
     """When, in the zone of `timezone`."""
     day: Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"] = "mon"
     """On which day, if by week."""
@@ -639,7 +677,7 @@ class UiConfig(Table):
 class ListenConfig(Table):
     """What may be reached over the network. Control never is. Takes a restart."""
 
-    address: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:]+\]|[0-9.]+):\d{1,5}$")] | None = None
+    address: Annotated[str, AfterValidator(_check_listen_address)] | None = None
     """Where to listen, such as "127.0.0.1:9464"; by default nowhere."""
     metrics: bool = True
     """Answer /metrics there, for Prometheus."""

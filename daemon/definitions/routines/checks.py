@@ -323,11 +323,12 @@ def _deliveries_are_valid(routine: RoutineDefinition) -> Iterator[Conflict]:
         elif target.to == "file" and target.path is None:
             hint = 'like path = "reports/{routine}/{slot:%Y-%m-%d}.md"'
             yield Conflict(f"{key}.path", "is missing", hint=hint)
-        elif target.path is not None and (fault := _path_fault(target.path)):
+        elif target.path is not None and (fault := find_path_fault(target.path)):
             yield Conflict(f"{key}.path", fault[0], target.path, fault[1])
 
 
-def _path_fault(path: str) -> tuple[str, str] | None:
+def find_path_fault(path: str) -> tuple[str, str] | None:
+    """Return what is wrong with the path of a report, and a hint; None if nothing is."""
     for name in _FIELD.findall(path):
         if name not in ("routine", "run", "slot") and not name.startswith("slot:%"):
             return f"unknown field {{{name}}}", "known: {routine} {run} {slot:%Y-%m-%d}"
@@ -365,7 +366,7 @@ ROUTINE_CHECKS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     CrossFieldCheck(("deliver.path", "trigger.watch"), _reports_are_not_watched),
     CrossFieldCheck(("run.prompt", "run.mode", "gather"), _has_a_task),
     CrossFieldCheck(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
-    CrossFieldCheck(("dedupe", "run.mode", "run.tools"), _items_are_for_agents),
+    CrossFieldCheck(("dedupe", "dedupe.key", "run.mode", "run.tools"), _items_are_for_agents),
     CrossFieldCheck(("gather.name",), _gather_names_are_unique),
     CrossFieldCheck(("gate.changed", "gather.name"), _gate_facts_exist),
     CrossFieldCheck(
@@ -381,7 +382,15 @@ ROUTINE_CHECKS: tuple[CrossFieldCheck[RoutineDefinition], ...] = (
     ),
     CrossFieldCheck(("gate.command",), _gate_names_a_program),
     CrossFieldCheck(
-        ("run.mode", "check.contains", "check.schema", "check.command", "check.judge"), _check_fits
+        (
+            "run.mode",
+            "check.contains",
+            "check.schema",
+            "check.command",
+            "check.judge",
+            "check.judge.rubric",
+        ),
+        _check_fits,
     ),
     CrossFieldCheck(("deliver.to", "deliver.path"), _deliveries_are_valid),
 )

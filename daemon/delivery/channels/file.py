@@ -2,7 +2,8 @@
 
 A report never destroys another run's report: where a path with {slot} or {run} exists already, the
 newer report is written as `name-2.md`, `name-3.md` and so on. A path without these fields, such as
-`reports/latest.md`, can only mean "the latest", and there the newer report replaces the older one.
+`reports/latest.md`, can only mean "the latest", and there the newer report replaces the older one,
+also if the older one had been put off and comes later.
 The file of the same run is always replaced, so a delivery that is repeated after a crash leaves one
 file.
 """
@@ -24,6 +25,8 @@ from daemon.models import Delivery, Receipt, Report
 from daemon.system.safe_open import copy_access, open_folder_beneath
 
 _FIELD = re.compile(r"\{(?P<name>[^{}:]*)(?::(?P<format>[^{}]*))?\}")
+# The beginning of the line about its run in each report.
+_RUN_LINE = re.compile(r"^\*Run `(?P<run>[^`\n]*)`", re.MULTILINE)
 _MAX_SAME_NAME = 1000  # files whose names differ only in their number
 # Bytes. The title and the line that names the run are well within this.
 _HEAD_SIZE = 4096
@@ -48,30 +51,36 @@ class FileChannel:
         path = fill_path(template, delivery.report)
         keeps_others = any(field["name"] in ("slot", "run") for field in _FIELD.finditer(template))
         try:
-            written_path = await asyncio.to_thread(
+            receipt = await asyncio.to_thread(
                 self._write, path, delivery, keeps_others=keeps_others
             )
         except OSError as error:
             raise DeliveryFailed(
                 self._explain(path, error), retry=error.errno not in _PERMANENT_ERRORS
             ) from error
-        return Receipt(detail=str(written_path))
+        return Receipt(detail=receipt)
 
-    def _write(self, path: PurePosixPath, delivery: Delivery, *, keeps_others: bool) -> Path:
+    def _write(self, path: PurePosixPath, delivery: Delivery, *, keeps_others: bool) -> str:
+        """Write the report, unless a newer one is in its place already; return the receipt."""
         text = compose(delivery).markdown.encode()
         with open_folder_beneath(self._workspace, path.parent.parts, create=True) as folder:
             # The same name at every attempt, so that crashes leave at most one temporary file.
             temporary_name = f".agentd-{delivery.id}.part"
             try:
                 _write_temporary_file(folder, temporary_name, text)
+                # a report that was put off comes behind later ones
+                if not keeps_others and delivery.attempts:
+                    newest_run = _read_run(folder, path.name)
+                    if delivery.run and newest_run > delivery.run:
+                        return f"{self._workspace / path}, where run {newest_run} is already"
                 name = _publish_temporary_file(
-                    folder, temporary_name, path.name, f"*Run `{delivery.run}`", keeps_others
+                    folder, temporary_name, path.name, delivery.run, keeps_others
                 )
                 os.fsync(folder)
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary_name, dir_fd=folder)
-        return self._workspace / path.parent / name
+        return str(self._workspace / path.parent / name)
 
     def _explain(self, path: PurePosixPath, error: OSError) -> str:
         full_path = self._workspace / path
@@ -121,12 +130,12 @@ def _write_temporary_file(folder: int, temporary_name: str, text: bytes) -> None
 
 
 def _publish_temporary_file(
-    folder: int, temporary_name: str, name: str, run_mark: str, keeps_others: bool
+    folder: int, temporary_name: str, name: str, run: str, keeps_others: bool
 ) -> str:
     """Rename the temporary file to `name` and return the name it got.
 
-    With `keeps_others` the name is the first of `name`, `name-2` ... that no other run's file has;
-    `run_mark` is the beginning of the line that only a file of this run has.
+    With `keeps_others` the name is the first of `name`, `name-2` ... that no other run's file has.
+    A file of the same run was written before a crash, so the journal does not know of it.
     """
     if not keeps_others:
         os.replace(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -136,7 +145,7 @@ def _publish_temporary_file(
     for candidate in (name, *numbered_names):
         if _link_temporary_file(folder, temporary_name, candidate):
             return candidate
-        if _is_file_of_run(folder, candidate, run_mark):
+        if run and _read_run(folder, candidate) == run:
             os.replace(temporary_name, candidate, src_dir_fd=folder, dst_dir_fd=folder)
             return candidate
     raise FileExistsError(
@@ -163,20 +172,19 @@ def _link_temporary_file(folder: int, temporary_name: str, name: str) -> bool:
     return True
 
 
-def _is_file_of_run(folder: int, name: str, run_mark: str) -> bool:
-    """Tell whether a file has the report of this run: it was written before a crash, so the journal
-    does not know of it.
-    """
+def _read_run(folder: int, name: str) -> str:
+    """Return the run whose report a file has; empty if it is none of our reports."""
     try:
         file = os.open(
             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
         )
     except OSError:
-        return False
+        return ""
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            return False
+            return ""
         head = os.read(file, _HEAD_SIZE).decode(errors="replace")
     finally:
         os.close(file)
-    return any(line.startswith(run_mark) for line in head.splitlines())
+    match = _RUN_LINE.search(head)
+    return match["run"] if match else ""

@@ -111,7 +111,7 @@ class FullDiskIncident:
                     is_written = True
                 await journal.key_values.put(_PROBE_KEY, "." * _PROBE_SIZE)
                 await journal.key_values.put(_PROBE_KEY, "")
-                await journal.incidents.resolve(_SUBJECT)
+                await journal.incidents.resolve(_SUBJECT, cause=_CAUSE)
                 break
             except StoreFull as error:
                 incident = replace(

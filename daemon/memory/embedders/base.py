@@ -11,6 +11,13 @@ from daemon.errors import DaemonError
 class EmbedderFailed(DaemonError):
     """An embedder failed, or returned something other than vectors."""
 
+    def __init__(self, problem: str, *, status: int | None = None) -> None:
+        """`status` is that of a server's answer; None if there was none of another status than
+        200.
+        """
+        super().__init__(problem)
+        self.status = status
+
 
 class Embedder(ABC):
     """Turn texts into vectors."""

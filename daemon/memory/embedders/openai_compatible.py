@@ -60,7 +60,8 @@ class OpenAICompatible(Embedder):
         if answer.status_code != 200:
             text = content[:1000].decode("utf-8", "replace")
             raise EmbedderFailed(
-                f"{self._url} answered {answer.status_code}: {self._redact_key(text[:200])}"
+                f"{self._url} answered {answer.status_code}: {self._redact_key(text[:200])}",
+                status=answer.status_code,
             )
         try:
             return await asyncio.to_thread(lambda: _vectors(parse_json(content), len(texts)))

@@ -248,11 +248,19 @@ class Eraser:
             raise DaemonError(msg) from error
 
     async def _overwrite_in_memory(self, plan: ErasurePlan) -> None:
-        """Overwrite quotes of the erased items in archived runs and in other items."""
-        searched_texts = _search_texts(plan)
+        """Overwrite quotes of the erased items in archived runs and in other items, and quotes of
+        the erased runs in what the tools of memory returned to other runs.
+        """
+        item_texts = _forms_in_memory(_search_texts(plan))
+        run_texts = await self._texts_of_runs(plan)
+        if len(_encoded_forms(plan, run_texts)) > MAX_QUOTES:
+            run_texts = RunTexts()
+        searched_texts = memory_rows.SearchedTexts(
+            item_texts, _forms_in_memory(_search_texts(plan, run_texts))
+        )
         keys, ids = {item.key for item in plan.items}, {item.id for item in plan.items}
         below: int | None = None
-        while searched_texts:
+        while any(searched_texts):
             runs, below = await self._store.read(
                 partial(memory_rows.find_runs_quoting, searched_texts=searched_texts, below=below)
             )
@@ -268,14 +276,14 @@ class Eraser:
             if below is None:
                 break
         for item in await self._store.read(
-            partial(memory_rows.find_items_quoting, searched_texts=searched_texts)
+            partial(memory_rows.find_items_quoting, searched_texts=item_texts)
         ):
             if item.id not in ids and item.key not in keys:
                 await self._store.write(
                     partial(
                         memory_rows.overwrite_item,
                         key=item.key,
-                        searched_texts=searched_texts,
+                        searched_texts=item_texts,
                         mark=_MARK,
                     )
                 )
@@ -293,6 +301,11 @@ class Eraser:
         archived_runs = await self._store.read(partial(memory_rows.runs, **limits))
         for run in archived_runs:
             is_ended_by_run.setdefault(run, True)
+        if request.run or request.routine:
+            # what they were told and found is a part of the run
+            is_ended_by_run |= await self._store.read(
+                partial(journal_rows.sub_agents_of, runs=list(is_ended_by_run))
+            )
         if request.query is None:
             return is_ended_by_run
         matching_runs = set(
@@ -302,9 +315,7 @@ class Eraser:
         for batch in _chunks([run for run in is_ended_by_run if run not in matching_runs]):
             texts = await self._store.read(partial(_step_texts, runs=batch))
             matching_runs.update(
-                text.run
-                for text in texts
-                if not text.is_copy and has_all_words(text.body.decode("utf-8", "replace"))
+                text.run for text in texts if not text.is_copy and has_all_words(text.words)
             )
         return {run: is_ended for run, is_ended in is_ended_by_run.items() if run in matching_runs}
 
@@ -364,6 +375,18 @@ def _search_texts(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> list[s
         {*whole_texts, *text_parts, *lines},
         key=lambda searched_text: (-len(searched_text), searched_text),
     )
+
+
+def _forms_in_memory(searched_texts: Sequence[str]) -> list[str]:
+    """Return texts as they may stand in memory, the longest first: as they are, and as a tool that
+    returns JSON writes them.
+    """
+    forms = {
+        form
+        for text in searched_texts
+        for form in (text, json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1])
+    }
+    return sorted(forms, key=lambda form: (-len(form), form))
 
 
 def _encoded_forms(plan: ErasurePlan, run_texts: RunTexts = RunTexts()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing

@@ -10,11 +10,13 @@ and run in a transaction of the caller, except `rewrite_tables`.
 from __future__ import annotations
 
 import json
+import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from daemon.models import Json, Status, StepKind
 from daemon.store import texts
@@ -66,6 +68,17 @@ class RunText(NamedTuple):
     """The kind of the step; empty in other tables."""
 
     @property
+    def words(self) -> str:
+        """The text to look for words in: the JSON, and the strings in it, in which no escape stands
+        before a word (`\\nword`).
+        """
+        text = self.body.decode("utf-8", "replace")
+        if "\\" in text:
+            with suppress(ValueError, RecursionError):  # a damaged body is no JSON
+                return "\n".join((text, *_strings_in(json.loads(self.body))))
+        return text
+
+    @property
     def is_copy(self) -> bool:
         """Whether it repeats what stands in the run, or in another one, for those who are told."""
         return self.table in ("outbox", "incident")
@@ -88,6 +101,24 @@ def runs_where(
         f"SELECT id, status FROM run WHERE {condition_sql} ORDER BY id", values
     )
     return {id_: status in _FINAL_STATUSES for id_, status in rows}
+
+
+def sub_agents_of(connection: Connection, runs: Iterable[str]) -> dict[str, bool]:
+    """Return the runs of the sub-agents that these runs have started, and of theirs, and whether
+    each has ended.
+    """
+    found: dict[str, bool] = {}
+    parents = list(runs)
+    while parents:
+        parent = parents.pop()
+        rows = connection.execute(
+            "SELECT id, status FROM run WHERE id IN (SELECT run_id FROM slot"
+            " WHERE routine = 'subagent' AND event >= ? AND event < ?) ORDER BY id",
+            (f"{parent}/", f"{parent}0"),
+        ).fetchall()
+        found |= {id_: status in _FINAL_STATUSES for id_, status in rows}
+        parents += [id_ for id_, _ in rows]
+    return found
 
 
 def ended_since(connection: Connection, moment: int) -> list[str]:
@@ -143,6 +174,20 @@ def read_texts(connection: Connection, runs: Sequence[str]) -> Iterator[RunText]
         f"SELECT run_id, id, detail FROM incident WHERE run_id IN ({marks}) ORDER BY id", runs
     ):
         yield RunText(run, "incident", id_, encode({"detail": detail}))
+
+
+def _strings_in(value: Any) -> Iterator[str]:
+    """Yield the strings in a JSON value; of one that is JSON itself, without its escapes too."""
+    if isinstance(value, str):
+        yield value
+        if "\\" in value:
+            yield re.sub(r"\\+[nrt]", " ", value)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings_in(item)
 
 
 def _find_text_options(options: Json) -> Json:

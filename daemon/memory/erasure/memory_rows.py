@@ -7,14 +7,21 @@ journal_rows.py, the order of the steps in erasure.py.
 # ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
+from typing import NamedTuple
 
 from daemon.memory import folding, fulltext, index, rows, vectors
-from daemon.memory.fulltext.words import query_of
+from daemon.memory.fulltext.porter import stems_of
+from daemon.memory.fulltext.words import (
+    JOINED_NUMBER,
+    irregular_forms_of,
+    query_of,
+    text_for_index,
+)
 from daemon.memory.segments import split
+from daemon.models import SegmentType
 from daemon.store.connection import Connection
 from daemon.store.rows import clean, to_microseconds
 
@@ -23,8 +30,6 @@ _NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
 
 # Texts that are searched for quotes in one transaction.
 _TEXTS_AT_ONCE = 5_000
-
-_CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
 
 def runs(
@@ -115,18 +120,24 @@ def find_runs_with_words(connection: Connection, query: str) -> list[str]:
 
 
 def words_matcher(query: str) -> Callable[[str], bool]:
-    """Return a predicate: whether a text holds all words of a query, without stop words."""
-    terms = [term.casefold() for term in query_of(query).terms]
-    patterns = [
-        re.compile(
-            re.escape(term) if re.search(_CJK, term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])"
-        )
-        for term in terms
+    """Return a predicate: whether a text holds all words of a query, in any inflection and without
+    stop words, as the index would find them.
+    """
+    terms = [term for term in query_of(query).terms if not JOINED_NUMBER.fullmatch(term)]
+    stems = frozenset(stems_of(" ".join(terms)))
+    # A text without the beginning of one of the words, nor an irregular form of it, is not taken
+    # apart: most texts are such.
+    beginnings = [
+        {*(word[:-1] for word in stems_of(term)), *irregular_forms_of(term)} for term in terms
     ]
 
     def has_all_words(text: str) -> bool:
-        folded_text = text.casefold()
-        return bool(patterns) and all(pattern.search(folded_text) for pattern in patterns)
+        if text.isascii():
+            lower_text = text.lower()
+            for alternatives in beginnings:
+                if not any(beginning in lower_text for beginning in alternatives):
+                    return False
+        return bool(stems) and stems <= set(stems_of(text_for_index(text)))
 
     return has_all_words
 
@@ -138,8 +149,21 @@ def split_into_quotable(text: str, limit: int) -> Iterator[str]:
         yield from split(line, limit)
 
 
+class SearchedTexts(NamedTuple):
+    """The erased texts to search for in memory, the longest first."""
+
+    everywhere: Sequence[str]
+    in_results: Sequence[str]
+    """In what the tools of memory returned: there, texts of other runs are quotes."""
+
+    def for_segment(self, type_: str, speaker: str) -> Sequence[str]:
+        """Return the texts to search for in a segment."""
+        is_result = type_ == SegmentType.TOOL_RESULT and speaker.startswith("memory_")
+        return self.in_results if is_result else self.everywhere
+
+
 def find_runs_quoting(
-    connection: Connection, searched_texts: Sequence[str], below: int | None
+    connection: Connection, searched_texts: SearchedTexts, below: int | None
 ) -> tuple[list[int], int | None]:
     """Return the archived runs that hold one of these texts, among the next texts below an id.
 
@@ -148,13 +172,13 @@ def find_runs_quoting(
     """
     condition = "" if below is None else f"WHERE id < {below:d}"
     texts = connection.execute(
-        f"SELECT id, memory_run, text FROM memory_segment {condition}"
+        f"SELECT id, memory_run, type, who, text FROM memory_segment {condition}"
         f" ORDER BY id DESC LIMIT {_TEXTS_AT_ONCE}"
     )
     runs, last_id, count = dict[int, None](), below, 0
-    for id_, run, text in texts:
+    for id_, run, type_, speaker, text in texts:
         last_id, count = id_, count + 1
-        if any(searched_text in text for searched_text in searched_texts):
+        if any(quote in text for quote in searched_texts.for_segment(type_, speaker)):
             runs[run] = None
     return list(runs), last_id if count == _TEXTS_AT_ONCE else None
 
@@ -171,18 +195,19 @@ def find_items_quoting(
 
 
 def overwrite_run(
-    connection: Connection, run: int, searched_texts: Sequence[str], mark: str
+    connection: Connection, run: int, searched_texts: SearchedTexts, mark: str
 ) -> None:
     """Replace these texts by a mark in an archived run, and index the run again."""
     segments = connection.execute(
-        "SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)
+        "SELECT id, superseded, type, who, text FROM memory_segment WHERE memory_run = ?", (run,)
     ).fetchall()
-    indexed_ids = [id_ for id_, superseded, _ in segments if superseded is None]
+    indexed_ids = [id_ for id_, superseded, *_ in segments if superseded is None]
     index.remove_segments(connection, indexed_ids)
     changed_texts = [
         (new_text, id_)
-        for id_, _, text in segments
-        if (new_text := _replace_all(text, searched_texts, mark)) != text
+        for id_, _, type_, speaker, text in segments
+        if (quotes := searched_texts.for_segment(type_, speaker))
+        and (new_text := _replace_all(text, quotes, mark)) != text
     ]
     connection.executemany("UPDATE memory_segment SET text = ? WHERE id = ?", changed_texts)
     vectors.drop(connection, [id_ for _, id_ in changed_texts])

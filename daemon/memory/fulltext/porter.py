@@ -7,8 +7,15 @@ with `y` a vowel behind a consonant. A test compares this module with FTS5.
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
+
+_WORD = re.compile(r"[^\W_]+")
+# Characters of a word: PostgreSQL's limit is 2,046 bytes.
+_MAX_WORD_LENGTH = 500
 
 _STEP_2 = (
     ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("logi", "log"),  # noqa: E501
@@ -48,6 +55,21 @@ def stem(word: str) -> str:
     if word.endswith("ll") and _measure(word[:-1]) > 1:
         word = word[:-1]
     return word
+
+
+def stems_of(text: str) -> Iterator[str]:
+    """Yield the words of an indexed text as FTS5's `porter unicode61 remove_diacritics 2` would."""
+    text = text.lower()
+    if not text.isascii():
+        decomposed_text = unicodedata.normalize("NFD", text)
+        text = unicodedata.normalize(
+            "NFC",
+            "".join(
+                character for character in decomposed_text if not unicodedata.combining(character)
+            ),
+        )
+    for word in _WORD.findall(text):
+        yield stem(word)[:_MAX_WORD_LENGTH]
 
 
 def _strip_plural(word: str) -> str:

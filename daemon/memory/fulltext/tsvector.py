@@ -11,8 +11,6 @@ server proposes by a rough score.
 # ruff: noqa: S608  only names, marks and constants are put into statements; values are bound
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -28,7 +26,7 @@ from daemon.memory.fulltext.base import (
     Document,
     choose_rare_terms,
 )
-from daemon.memory.fulltext.porter import stem
+from daemon.memory.fulltext.porter import stems_of
 from daemon.store.connection import placeholders
 
 # FTS5's constants: https://sqlite.org/fts5.html#the_bm25_function
@@ -41,10 +39,6 @@ _RANKS = "{" + ", ".join(str(_CLASS_WEIGHTS[letter]) for letter in "DCBA") + "}"
 _OVERSAMPLING = 4
 # Positions of one word in a tsvector: the server's limit.
 _MAX_POSITIONS = 255
-# Characters of a word: the server's limit is 2,046 bytes.
-_MAX_WORD_LENGTH = 500
-
-_WORD = re.compile(r"[^\W_]+")
 
 
 def insert(connection: Any, rows: Iterable[Document]) -> None:
@@ -109,13 +103,13 @@ def check_size(connection: Any) -> int:
 
 
 def holds(connection: Any, id_: int, words: Sequence[str]) -> bool:
-    query_text = " & ".join(f"'{word}':A" for word in _words(" ".join(words)))
+    query_text = " & ".join(f"'{word}':A" for word in stems_of(" ".join(words)))
     query = "SELECT 1 FROM memory_fts WHERE rowid = ? AND document @@ CAST(? AS TSQUERY)"
     return connection.execute(query, (id_, query_text)).fetchone() is not None
 
 
 def runs_with_terms(connection: Any, terms: Sequence[str]) -> list[str]:
-    query_text = " & ".join(f"'{word}':A" for word in _words(" ".join(terms)))
+    query_text = " & ".join(f"'{word}':A" for word in stems_of(" ".join(terms)))
     rows = connection.execute(
         "SELECT DISTINCT r.run_id FROM memory_fts f JOIN memory_segment s ON s.id = f.rowid"
         " JOIN memory_run r ON r.id = s.memory_run WHERE f.document @@ CAST(? AS TSQUERY)",
@@ -144,7 +138,7 @@ def _ids(
         f"ARRAY(SELECT rowid FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {condition})"
     )
     # a term of which the server makes several words is looked up by the first of them
-    words = [next(_words(term), "") for term in terms]
+    words = [next(stems_of(term), "") for term in terms]
     literals = [(f"'{word}'" if word else "", *arguments) for word in words]
     row = connection.execute(
         f"SELECT {', '.join([ids_sql] * len(words))}",
@@ -161,7 +155,7 @@ def best(
     small: int = SMALL_STORE,
     budget: int = MAX_POSTINGS // 4,
 ) -> dict[int, float]:
-    stems = list(dict.fromkeys(_words(" ".join(terms))))
+    stems = list(dict.fromkeys(stems_of(" ".join(terms))))
     texts, average = _size(connection)
     counts = _counts(connection, stems, texts, small)
     rare_terms = choose_rare_terms(stems, counts, max_postings=budget) if texts > small else None
@@ -171,7 +165,7 @@ def best(
 def best_within(
     connection: Any, terms: Sequence[str], first_id: int, last_id: int, pool: int
 ) -> dict[int, float]:
-    stems = list(dict.fromkeys(_words(" ".join(terms))))
+    stems = list(dict.fromkeys(stems_of(" ".join(terms))))
     texts, average = _size(connection)
     idf = _idf(_counts(connection, stems, texts, SMALL_STORE), texts)
     return _rank(connection, stems, stems, idf, average, pool, (first_id, last_id))
@@ -263,7 +257,7 @@ def _document(row: Document) -> tuple[int, str]:
     classes_by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
     count = 0
     for weight_class, text in zip(_WEIGHT_CLASSES, row[1:], strict=True):
-        for word in _words(text):
+        for word in stems_of(text):
             classes_by_word[word][weight_class] += 1
             count += 1
     return count, " ".join(
@@ -279,18 +273,3 @@ def _positions(counts: Mapping[str, int]) -> Iterator[str]:
     classes = [weight_class for weight_class in "ABCD" for _ in range(counts.get(weight_class, 0))]
     for position, weight_class in enumerate(classes[:_MAX_POSITIONS], 1):
         yield f"{position}{weight_class}"
-
-
-def _words(text: str) -> Iterator[str]:
-    """Yield the words of an indexed text as FTS5's `porter unicode61 remove_diacritics 2` would."""
-    text = text.lower()
-    if not text.isascii():
-        decomposed_text = unicodedata.normalize("NFD", text)
-        text = unicodedata.normalize(
-            "NFC",
-            "".join(
-                character for character in decomposed_text if not unicodedata.combining(character)
-            ),
-        )
-    for word in _WORD.findall(text):
-        yield stem(word)[:_MAX_WORD_LENGTH]

@@ -34,6 +34,8 @@ _WORD = re.compile(r"[^\W_]+")
 _LATIN_WORD = re.compile(r"([A-Za-z]{3,})")
 # 37.5, 14:30, 1.2.3: both databases split them into their groups of digits.
 _GROUPED_NUMBER = re.compile(r"(?<!\w)[0-9]{1,9}(?:[.,:][0-9]{1,9}){1,3}(?!\w)")
+# Such a number as one word; its groups are words of their own.
+JOINED_NUMBER = re.compile(r"[0-9]{1,9}(?:d[0-9]{1,9}){1,3}")
 
 # Frequent irregular verbs and plurals. Forms that are another word as well (rose, ground, leaves)
 # are left alone.
@@ -93,6 +95,11 @@ class Query(NamedTuple):
     """Every word of the question, stop words included: names of speakers are looked up in them."""
     characters: frozenset[str]
     """The single Chinese characters but for stop characters, by which hits are ranked."""
+
+
+def irregular_forms_of(word: str) -> set[str]:
+    """Return the irregular forms that stand in the index as this word."""
+    return {form for form, base in _BASE_FORMS.items() if base == word}
 
 
 def text_for_index(text: str) -> str:

@@ -133,8 +133,8 @@ def pack_extras(request: ChatRequest, api: str, blocks: Iterable[Json]) -> Json:
 
 @dataclass(slots=True)
 class CallIds:
-    """The ids of calls in one request; those of another vendor are replaced if they may be too long
-    or have characters that are not accepted.
+    """The ids of calls in one request; those of another vendor are replaced if not every vendor
+    accepts them.
     """
 
     replacement_ids: dict[str, str] = field(default_factory=dict)
@@ -143,10 +143,10 @@ class CallIds:
         """Return an id for a call that another vendor's model made."""
         original = call.id or ""
         call_id = original
-        # OpenAI has the strictest limit of characters, Anthropic the strictest pattern.
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", original):
+        # Mistral takes nothing but nine letters and digits, which all others take, too.
+        if not re.fullmatch(r"[a-zA-Z0-9]{9}", original):
             digest = hashlib.blake2b(original.encode("utf-8", "replace"), digest_size=12)
-            call_id = f"call_{digest.hexdigest()}"
+            call_id = digest.hexdigest()[:9]
             self.replacement_ids[original] = call_id
         return call_id
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,14 +36,21 @@ _FINISH = {
     "content_filter": "content_filter",
     "sensitive": "content_filter",  # GLM
     "model_context_window_exceeded": "context",
+    "model_length": "context",  # Mistral
 }
+# Gemini names the reason behind it, as in "content_filter: PROHIBITED_CONTENT".
+_CONTENT_FILTER = "content_filter:"
 # Values of `finish_reason` that report a failure, though the status is 200.
 _FAILED_FINISHES = {
     "insufficient_system_resource": Overloaded,  # DeepSeek
     "network_error": Unavailable,  # GLM
+    "error": Unavailable,  # OpenRouter and Mistral: the answer broke off after its beginning
+    "abort": Unavailable,  # vLLM and SGLang
 }
+_MAX_DETAIL = 300  # characters of what a server says of a failure
 # Keys of the model's reasoning. The second is that of vLLM since 0.12, Ollama and OpenRouter.
 _REASONING_KEYS = ("reasoning_content", "reasoning")
+_THINKING_END = re.compile(r"^[ \t]*</think>[ \t]*$", re.MULTILINE)
 # Keys of a call that are sent back to its vendor. Gemini signs its calls in `extra_content`.
 _SENT_BACK_KEYS = ("extra_content",)
 
@@ -118,9 +126,13 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     if not data.get("choices"):
         raise TransportError("the answer holds no choices")
     choice = data["choices"][0]
-    message, finish_reason = choice["message"], choice.get("finish_reason")
+    finish_reason = choice.get("finish_reason")
     if failure := _FAILED_FINISHES.get(finish_reason):
-        raise failure(f"the server broke the answer off ({finish_reason})")
+        raise failure(f"the server broke the answer off ({_failure_detail(data, choice)})")
+    if isinstance(finish_reason, str) and finish_reason.startswith(_CONTENT_FILTER):
+        finish_reason = "content_filter"
+        choice = {"message": {}, **choice}  # Gemini leaves the message out
+    message = choice["message"]
     text, thinking = _split_thinking(_text(message.get("content")))
     reasoning_key, reasoning = "", thinking
     for key in _REASONING_KEYS:
@@ -160,6 +172,15 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
     )
 
 
+def _failure_detail(data: Json, choice: Json) -> str:
+    """Return why a server broke an answer off, in its own words if it says more than a finish
+    reason.
+    """
+    error = choice.get("error") or data.get("error")
+    message = error.get("message") if isinstance(error, dict) else None
+    return " ".join(str(message or choice["finish_reason"]).split())[:_MAX_DETAIL]
+
+
 def _text(content: Any) -> str:
     """Return the text of a `content`, which Mistral sends as a list of parts."""
     if isinstance(content, list):
@@ -169,12 +190,16 @@ def _text(content: Any) -> str:
 
 def _split_thinking(text: str) -> tuple[str, str]:
     """Return (text, thinking) of a text that may begin with `<think>…</think>`, as servers without
-    a reasoning parser send it.
+    a reasoning parser send it. Of models whose prompt ends with `<think>`, such as DeepSeek R1 and
+    the thinking ones of Qwen, the text has the end of it only, on a line of its own.
     """
-    if not text.lstrip().startswith("<think>"):
+    if text.lstrip().startswith("<think>"):
+        thinking, _, answer = text.lstrip().removeprefix("<think>").partition("</think>")
+        return answer.lstrip(), thinking.strip()
+    end = _THINKING_END.search(text)
+    if end is None or "<think>" in text[: end.start()]:
         return text, ""
-    thinking, _, answer = text.lstrip().removeprefix("<think>").partition("</think>")
-    return answer.lstrip(), thinking.strip()
+    return text[end.end() :].lstrip(), text[: end.start()].strip()
 
 
 def _parse_calls(raw_calls: Sequence[Json], request: ChatRequest) -> tuple[FunctionCall, ...]:
@@ -207,9 +232,19 @@ def _call_to_send_back(call: FunctionCall, raw_call: Json) -> Json:
     }
 
 
+def _count_output(usage: Json, reasoning: int) -> int:
+    """Return the tokens of an answer with those of its reasoning, which xAI leaves out of
+    `completion_tokens` and counts in the total.
+    """
+    output = to_count(usage.get("completion_tokens"))
+    total = to_count(usage.get("prompt_tokens")) + output + reasoning
+    return output + reasoning if usage.get("total_tokens") == total else output
+
+
 def _parse_usage(usage: Json) -> Usage:
     prompt_details = usage.get("prompt_tokens_details") or {}
     completion_details = usage.get("completion_tokens_details") or {}
+    reasoning = to_count(completion_details.get("reasoning_tokens"))
     # OpenAI; DeepSeek; Kimi.
     cached_tokens = (
         prompt_details.get("cached_tokens")
@@ -220,8 +255,8 @@ def _parse_usage(usage: Json) -> Usage:
         input=to_count(usage.get("prompt_tokens")),
         cache_read=to_count(cached_tokens),
         cache_write=to_count(prompt_details.get("cache_write_tokens")),
-        output=to_count(usage.get("completion_tokens")),
-        reasoning=to_count(completion_details.get("reasoning_tokens")),
+        output=_count_output(usage, reasoning),
+        reasoning=reasoning,
     )
 
 

@@ -240,7 +240,8 @@ class Cluster:
         self._host.handle_pause_change()
         self._services.budget_ledger.notify_waiters()
         self._search_queues()
-        for run_id in self._services.events.followed_runs():
+        # those of this process may have been sent messages
+        for run_id in self._services.events.followed_runs() | self._services.queue.running.keys():
             self._check_run(run_id)
 
     def _handle_notification(self, notification: Json) -> None:

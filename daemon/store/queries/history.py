@@ -12,6 +12,8 @@ from sqlmodel import Session, col, select
 
 from daemon.models import Status
 from daemon.store.records import DayOutcomes
+from daemon.store.rows import to_microseconds
+from daemon.store.slots import count_slots_within
 from daemon.store.tables import RunRow, SlotRecord, SpendingRow
 
 
@@ -35,13 +37,13 @@ def get_days(session: Session, edges: Sequence[datetime]) -> list[DayOutcomes]:
         SlotRecord.first < edges[-1],
     )
     for row in session.exec(not_started):
-        # one row may cover weeks; how many of its slots lay on which day it does not say
-        begin = max(bisect_right(edges, row.first) - 1, 0)
-        end = min(bisect_right(edges, row.last) - 1, len(edges) - 2)
-        share, remainder = divmod(row.count, end - begin + 1)
-        for number in range(begin, end + 1):
-            slots = share + 1 if number - begin < remainder else max(1, share)
-            day_of(row.routine, number).outcomes[row.outcome] += slots
+        first_day = max(bisect_right(edges, row.first) - 1, 0)
+        last_day = min(bisect_right(edges, row.last) - 1, len(edges) - 2)
+        span = to_microseconds(row.first), to_microseconds(row.last), row.count
+        for number in range(first_day, last_day + 1):
+            begin, end = map(to_microseconds, edges[number : number + 2])
+            if slots := count_slots_within(*span, begin, end):
+                day_of(row.routine, number).outcomes[row.outcome] += slots
     # a damaged row may hold bytes in place of a text
     return sorted(days.values(), key=lambda day: (str(day.routine), day.day))
 
@@ -91,8 +93,8 @@ def get_usage_of_runs(
 ) -> dict[str, list[tuple[int, float, float]]]:
     """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is 0.
 
-    The seconds are those that a run was under way. A run of a single attempt has no `active`: it
-    was under way from its start to its end.
+    The seconds are those that a run was under way. Earlier versions wrote no `active` of a run of a
+    single attempt: it was under way from its start to its end.
     """
     cost = (
         select(func.sum(SpendingRow.cost)).where(SpendingRow.run_id == RunRow.id).scalar_subquery()

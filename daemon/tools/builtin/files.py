@@ -33,6 +33,7 @@ from daemon.system.safe_open import copy_access, open_beneath, open_folder_benea
 from daemon.tools.registry import FunctionRegistry
 
 _SNIFF_BYTES = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
+_MAX_UTF16_BYTES = 20_000_000  # such a file is read as a whole
 _MAX_NAMES = 1000
 _MAX_LOCK_SECONDS = 10.0  # a file is written in a fraction of that
 
@@ -182,17 +183,19 @@ def read_lines(file: BinaryIO, name: str, offset: int, limit: int, max_bytes: in
     A note at the end says what was left out. `name` is what errors call the file. Raises ToolFailed
     if it is no text, or has fewer lines.
     """
-    if b"\0" in (head := file.read(_SNIFF_BYTES)) and not head.startswith(
-        (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    ):
-        raise ToolFailed(
-            f"{name} is a binary file of {os.fstat(file.fileno()).st_size:,} bytes, not text"
-        )
-    if len(head) < _SNIFF_BYTES:  # that was all of it
+    head, size = file.read(_SNIFF_BYTES), os.fstat(file.fileno()).st_size
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        if size > _MAX_UTF16_BYTES:
+            raise ToolFailed(f"{name} is a file in UTF-16 of {size:,} bytes, which is too long")
+        text_bytes = head + file.read(_MAX_UTF16_BYTES)
+        file = BytesIO(text_bytes.decode("utf-16", errors="replace").encode())
+    elif b"\0" in head:
+        raise ToolFailed(f"{name} is a binary file of {size:,} bytes, not text")
+    elif len(head) < _SNIFF_BYTES:  # that was all of it
         file = BytesIO(head)
     file.seek(0)
     for _ in range(offset - 1):
-        if not file.readline(_SNIFF_BYTES):
+        if not _skip_line(file):
             raise ToolFailed(f"{name} has fewer than {offset} lines")
     selected_lines: list[bytes] = []
     bytes_left = max_bytes
@@ -201,6 +204,8 @@ def read_lines(file: BinaryIO, name: str, offset: int, limit: int, max_bytes: in
     ):
         selected_lines.append(line[:bytes_left])
         bytes_left -= len(line)
+    if not selected_lines and offset > 1:
+        raise ToolFailed(f"{name} has fewer than {offset} lines")
     text = decode_readable(b"".join(selected_lines))
     if bytes_left < 0:
         last_line = offset + len(selected_lines) - 1
@@ -211,6 +216,14 @@ def read_lines(file: BinaryIO, name: str, offset: int, limit: int, max_bytes: in
     return text or "(the file is empty)"
 
 
+def _skip_line(file: BinaryIO) -> bool:
+    """Read a line of any length piece by piece; return whether there was one."""
+    piece = line_begin = file.readline(_SNIFF_BYTES)
+    while piece and not piece.endswith(b"\n"):
+        piece = file.readline(_SNIFF_BYTES)
+    return bool(line_begin)
+
+
 def _list_entries(folder: int) -> list[Json]:
     listing: list[Json] = []
     with os.scandir(folder) as entries:
@@ -218,7 +231,10 @@ def _list_entries(folder: int) -> list[Json]:
     for entry in sorted_entries[:_MAX_NAMES]:
         with suppress(FileNotFoundError):  # gone since the folder was read
             status = entry.stat(follow_symlinks=False)
-            modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+            modified = ""
+            with suppress(ValueError, OverflowError):  # a year that no calendar has
+                moment = datetime.fromtimestamp(status.st_mtime, UTC)
+                modified = moment.isoformat(timespec="seconds")
             listing.append(
                 {
                     "name": entry.name,

@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import tempfile
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -116,12 +116,12 @@ class McpServer:
         return _result_value(result)
 
     async def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one; it is closed all the same if this is cancelled."""
         connection_task, self._connection_task, self._client = self._connection_task, None, None
         if connection_task is not None:
             connection_task.cancel()
-            with suppress(asyncio.CancelledError):
-                await connection_task
+            # not `await connection_task`: its CancelledError could not be told from ours
+            await asyncio.wait([connection_task])
 
     async def _get_client(self) -> Client:
         """Return a client whose server answers, a new one if need be; ToolFailed."""

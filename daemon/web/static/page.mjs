@@ -4,6 +4,7 @@ import { keepTimesCurrent } from "./times.mjs";
 
 const main = document.getElementById("main");
 const BURST_MILLISECONDS = 400; // that a burst of events is given to end
+const RETRY_MILLISECONDS = 5000; // until a daemon that was gone is looked for again
 const MAX_LINES = 500; // of the live view
 
 // Calls `onEvent` with each event of a run, or of all runs.
@@ -145,13 +146,38 @@ if (list) {
     state.textContent = "No daemon answers. Load this page again once it has been started.";
   });
 } else if (main?.dataset.live) {
-  let timer;
-  const source = followEvents(main.dataset.live, () => {
+  followPage(false);
+}
+
+// Fetches the page again when something has happened, also in a daemon that was stopped and started again: `wasGone`.
+function followPage(wasGone) {
+  let timer, isFirst = true;
+  const source = followEvents(main.dataset.live, fetchSoon);
+  function fetchSoon() {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       if (!(await refresh())) source.close();
     }, BURST_MILLISECONDS);
+  }
+  source.addEventListener("following", () => {
+    if (wasGone || !isFirst) fetchSoon(); // what has happened meanwhile is no event of this stream
+    isFirst = false;
   });
+  source.addEventListener("gone", () => {
+    showGone();
+    setTimeout(() => followPage(true), RETRY_MILLISECONDS);
+  });
+}
+
+// Says that what the page shows is not of now, until `refresh` replaces it.
+function showGone() {
+  if (document.getElementById("gone")) return;
+  const notice = document.createElement("p");
+  notice.id = "gone";
+  notice.className = "alarm";
+  notice.setAttribute("role", "alert");
+  notice.textContent = "No daemon answers. This is what it said last; the page goes on when it is started again.";
+  main.prepend(notice);
 }
 
 // A link at a fault selects the line of the fault in the text.

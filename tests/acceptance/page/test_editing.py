@@ -205,7 +205,7 @@ async def test_a_form_without_the_cookie_or_from_elsewhere_writes_nothing(page, 
     form = urlencode({"name": "sweep", "text": TIDY})
     for headers in (
         {"Origin": page.base},
-        {"Origin": page.base, "Cookie": "agentd=guess"},
+        {"Origin": page.base, "Cookie": f"agentd-{page.port}=guess"},
         {"Cookie": cookie},
         {"Cookie": cookie, "Origin": "http://evil.example"},
         {"Cookie": cookie, "Origin": page.base, "Sec_Fetch_Site": "cross-site"},

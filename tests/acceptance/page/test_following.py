@@ -61,3 +61,15 @@ async def test_page_reports_a_stopped_daemon_and_recovers(look, daemon):
     answer = await look.goto(look.base + "/runs")
     assert answer.status == 200
     look.complaints.clear()  # that the page was not there is what this is about
+
+
+async def test_an_open_page_says_that_the_daemon_is_gone_and_goes_on_with_the_next(look, daemon):
+    async with look.expect_response("**/events"):
+        await look.goto(look.base + "/")
+    await daemon.stop()
+    await look.wait_for_selector("#gone")
+    await daemon.start()
+    await look.wait_for_selector("#gone", state="detached")
+    ended_run = await daemon.agentctl("run", "evil", "--json")
+    await look.wait_for_selector(f"main a[href='/runs/{ended_run.json['id']}']", state="attached")
+    look.complaints.clear()

@@ -107,6 +107,7 @@ class Terminal:
     "cookie", ["", "agentd=", "agentd=guess", "agentd=\xe9", "other=1; agentd", "agentd=a;" * 500]
 )
 async def test_requests_without_the_cookie_are_refused(page, cookie):
+    cookie = cookie.replace("agentd", f"agentd-{page.port}")
     for path in ("/runs", "/events", "/memory?q=x", "/nothing"):
         status, _, text = ask(page, "GET", path, Cookie=cookie)
         assert status == 403 and "agentctl ui" in text and "evil" not in text

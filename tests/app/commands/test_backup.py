@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
@@ -15,7 +16,16 @@ from daemon.app.commands.backup import backup, restore
 from daemon.app.commands.transfer import export, import_file
 from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError, Refused, StateBusy
-from daemon.models import DeliveryStatus, Status, Step, StepKind
+from daemon.models import (
+    ApprovalRequest,
+    ApprovalStatus,
+    DeliveryStatus,
+    Status,
+    Step,
+    StepKind,
+    WaitingNotice,
+    new_id,
+)
 from daemon.store.database import MIGRATIONS, Database
 from daemon.store.journal import Journal
 from daemon.store.lock import lock_state
@@ -71,6 +81,40 @@ async def test_a_backup_is_one_private_database_with_all_definitions(home, confi
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
 
 
+async def test_files_that_an_editor_leaves_are_in_no_backup_and_no_export(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    # a lock of Emacs is a link to nothing
+    (config.routines_path / ".#morning.toml").symlink_to("ada@box.77:1")
+    backup(home.state, tmp_path / "a.backup", config, progress=QUIET)
+    with closing(sqlite3.connect(tmp_path / "a.backup")) as copy:
+        paths = copy.execute("SELECT path FROM backup_file WHERE path LIKE 'routines/%'").fetchall()
+    assert paths == [("routines/morning.toml",)]
+    assert export(home.state, tmp_path / "a.export", config, [], progress=QUIET) == 1
+
+
+async def test_an_export_names_a_routine_that_is_no_text(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    (config.routines_path / "caf.toml").write_bytes(b'description = "caf\xe9"')
+    with pytest.raises(Refused, match=r"caf\.toml cannot be read: it is not UTF-8 text"):
+        export(home.state, tmp_path / "a.export", config, [], progress=QUIET)
+    assert not (tmp_path / "a.export").exists()
+
+
+async def test_definitions_are_restored_where_config_toml_looks_for_them(home, config, tmp_path):
+    await fill_state(home.state, "morning")
+    config.routines_path.rename(home.folder / "jobs")
+    (home.folder / "rules").mkdir()
+    config.policy_path.rename(home.folder / "rules/policy.toml")
+    text = config.file.read_text()
+    config.file.write_text(f'routines = "jobs"\npolicy = "./rules/policy.toml"\n{text}')
+    new_config = load_config(config.file)
+    backup(home.state, tmp_path / "a.backup", new_config, progress=QUIET)
+    restore(tmp_path / "a.backup", tmp_path / "state", definitions=tmp_path / "new")
+    restored_config = load_config(tmp_path / "new/config.toml")
+    assert restored_config.policy_path.is_file()
+    assert [path.name for path in restored_config.routines_path.iterdir()] == ["morning.toml"]
+
+
 async def test_restored_routines_are_paused(home, config, tmp_path):
     await fill_state(home.state, "morning", "evening")
     backup(home.state, tmp_path / "b", config, progress=QUIET)
@@ -94,6 +138,33 @@ async def test_restored_routines_are_paused(home, config, tmp_path):
     assert "held by a restore" in held_deliveries[0].error
     await journal.routines.end_hold()
     assert not (await journal.routines.set_baselines({"later": "key"}))["later"].paused
+    await db.close()
+
+
+async def test_questions_of_restored_runs_are_asked_no_more(home, config, tmp_path):
+    home.state.mkdir(exist_ok=True)
+    db = await Database.open(home.state / "agentd.db")
+    ledger = Ledger(db, FakeClock(START))
+    approval_request = ApprovalRequest(
+        call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1"
+    )
+    questions = ((new_id(), "May it?"),)
+    notice = WaitingNotice(title="t", head="h", questions=questions, targets=("mail",))
+    await ledger.journal.approvals.park(
+        await ledger.start_run("morning"),
+        [approval_request],
+        timeout=timedelta(hours=1),
+        detail="waits",
+        notice=notice,
+    )
+    await db.close()
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    restore(tmp_path / "b", tmp_path / "other")
+    db, journal = await open_journal(tmp_path / "other")
+    [approval] = await journal.approvals.find()
+    assert approval.status is ApprovalStatus.VOID
+    assert await journal.approvals.get_next_due() is None, "nobody hears that it has expired"
+    assert await journal.incidents.get_open_subjects() == set()
     await db.close()
 
 

@@ -45,7 +45,7 @@ def log(tmp_path: Path) -> Path:
 
 def event_names(log: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     assert main([*words, "--json"], log) == 0
-    return [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    return [json.loads(line)["event"] for line in capsys.readouterr().out.split("\n") if line]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,15 @@ def test_logs_are_filtered_across_rotated_files_and_invalid_lines(
     log: Path, capsys: pytest.CaptureFixture[str], words: list[str], events: list[str]
 ) -> None:
     assert event_names(log, capsys, *words) == events
+
+
+def test_a_line_separator_within_a_record_does_not_hide_it(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {**json.loads(line(5)), "detail": "one\u2028two\x85"}
+    with log.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    assert event_names(log, capsys, "-n", "1") == ["e5"]
 
 
 def test_logs_are_readable_and_without_colour_in_a_pipe(

@@ -330,6 +330,11 @@ def test_any_prompt_stands_in_the_file_as_it_was_given(installation):
     check()
 
 
+def test_a_prompt_with_the_line_ends_of_windows_goes_with_a_recipe_too(installation):
+    new = installation.compose("x", recipe="daily-report", prompt="Say hi.\r\nIn one line.")
+    assert new.routine.run.prompt == "Say hi.\nIn one line."
+
+
 def test_any_folder_is_watched_as_it_was_given_or_refused(installation):
     @scaled_settings(100)
     @given(FOLDERS)

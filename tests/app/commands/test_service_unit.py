@@ -64,6 +64,26 @@ def test_the_unit_is_rewritten_and_removed_and_a_foreign_unit_is_not(service_pla
 
 
 @needs_systemctl
+def test_a_path_with_an_apostrophe_is_quoted_for_systemd(tmp_path):
+    plan = plan_unit(system=False, config=tmp_path / "o'brien/config.toml", home=tmp_path)
+    assert f'--config "{tmp_path}/o\'brien/config.toml"' in plan.text
+
+
+def test_a_unit_is_removed_where_there_is_no_systemd(tmp_path, monkeypatch):
+    unit = tmp_path / ".config/systemd/user/agentd.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("# agentd for one person\n")  # as `agentd init` writes it everywhere
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lines = uninstall(system=False, home=tmp_path)
+    assert lines[0] == f"removed {unit}" and not unit.exists()
+
+
+async def test_service_install_takes_no_state_folder(home):
+    result = await home.run("agentd", "service", "install", "--user", "--state", home.folder)
+    assert result.code == 5 and "BindPaths=DIR" in result.err
+
+
+@needs_systemctl
 async def test_service_install_without_a_terminal_is_refused(home):
     result = await home.run(
         "agentd", "service", "install", "--user", "--config", home.folder / "config.toml"

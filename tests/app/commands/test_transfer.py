@@ -17,10 +17,19 @@ from daemon.definitions.config.loading import load_config
 from daemon.errors import DaemonError, Refused
 from daemon.memory.memory import Memory
 from daemon.memory.segments import Segment
-from daemon.models import ApprovalRequest, SegmentType, Status, Step, StepKind, Usage
+from daemon.models import (
+    ApprovalRequest,
+    ReportedItem,
+    SegmentType,
+    Status,
+    Step,
+    StepKind,
+    Usage,
+)
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from daemon.store.records import CallOutcome, ModelCall
+from daemon.store.seen_items import ReportedItemRecord
 from daemon.testing import FakeClock
 from tests.store.conftest import START, Ledger, prompt, step
 
@@ -66,8 +75,11 @@ async def fill_state(state: Path) -> None:
                   usage=usage, cost=7)
         )  # fmt: skip
         await journal.runs.send_message(run.id, "hurry", event=f"e{number}")
+        item = ReportedItem(digest=f"{number}" * 32, key=f"item {number}", title="new")
         await journal.runs.end(
-            run.to(Status.SUCCEEDED, report=prompt_text, usage=usage), [("file", {"path": "a.md"})]
+            run.to(Status.SUCCEEDED, report=prompt_text, usage=usage),
+            [("file", {"path": "a.md"})],
+            reported_items=ReportedItemRecord(items=[item], keep=timedelta(days=365)),
         )
         segments = [
             Segment(
@@ -135,6 +147,7 @@ async def contents_of(state: Path, url: str = "") -> dict[str, Any]:
         "quarantine": await journal.audit.find_quarantined(),
         "audit": await journal.audit.verify(),
         "spent": [await journal.spending.get_cost_of_run(run.id) for run in runs],
+        "seen": await journal.seen_items.find("daily"),
         "told": [
             [message.text for message in await journal.runs.find_messages(run.id)] for run in runs
         ],

@@ -695,3 +695,31 @@ def test_a_trigger_that_starts_nothing_any_more_is_noted_with_its_line(folder: P
         f"past-and-webhook.toml:2: trigger[0].at: {past}",
         f"weekend.toml:2: trigger.cron: {leave_out}",
     ]
+
+
+def test_keys_that_do_nothing_are_noted_with_their_line(folder: Path) -> None:
+    (folder / "config.toml").write_text(
+        '[digest]\nat = "07:00"\n[memory]\nmodel = "m"\n[search]\nbase_url = "http://h"\n'
+        '[listen]\nhooks = true\n[hooks]\nsecret_file = "s"\n'
+        '[mcp.x]\nurl = "http://h/mcp"\nenv = { A = "b" }\n'
+        '[providers.p]\nkind = "command"\ncommand = ["true"]\nmax_tokens = 5\n'
+        '[targets.mail]\nkind = "mail"\nurl = "sendmail://?to=ada@example.org"\n'
+        '[targets.files]\nkind = "file"\npath = "out/{date}.md"\n'
+    )
+    (folder / "s").write_text("whsec_" + "A" * 40)
+    (folder / "s").chmod(0o600)
+    (folder / "routines" / "a.toml").write_text(
+        f'[run]\nprompt = "x"\n{GATHER}[[deliver]]\nto = "mail"\npath = "a.md"\n'
+    )
+    notes = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS).notes
+    for part in (
+        'config.toml:2: digest.at: has no effect: without every = "day" or "week"',
+        "config.toml:4: memory.model: has no effect: without embedder",
+        "config.toml:6: search.base_url: has no effect: without kind",
+        "config.toml:8: listen.hooks: has no effect: without address",
+        "config.toml:13: mcp.x.env: has no effect: it is for a command",
+        "config.toml:17: providers.p.max_tokens: has no effect: kind command does not take it",
+        "config.toml:23: targets.files.path: unknown field {date}; known: {routine}",
+        "a.toml:8: deliver[0].path: has no effect: mail is of kind mail",
+    ):
+        assert any(part in note for note in notes), (part, notes)

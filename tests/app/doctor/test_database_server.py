@@ -32,11 +32,10 @@ async def test_doctor_names_a_usable_database_server_and_its_schema(postgres, tm
     postgres.drop(name)
 
 
-def test_an_unreachable_database_server_is_a_fault(postgres, tmp_path):
-    ((_, state, text),) = words(
-        find_server(config(tmp_path, "postgresql://me@127.0.0.1:1/agentd"), {})
-    )
-    assert state == "fail" and text.startswith("postgresql://127.0.0.1:1/agentd")
+def test_an_unreachable_database_server_is_a_fault(postgres, tmp_path, unused_address):
+    other_config = config(tmp_path, f"postgresql://me@{unused_address}/agentd")
+    ((_, state, text),) = words(find_server(other_config, {}))
+    assert state == "fail" and text.startswith(f"postgresql://{unused_address}/agentd")
 
 
 def test_a_journal_in_a_file_has_no_database_server(tmp_path):

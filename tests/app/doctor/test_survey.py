@@ -93,6 +93,15 @@ def test_doctor_names_each_missing_key_and_a_folder_that_agents_cannot_work_in(h
     assert rows.keys().isdisjoint({"search", "mcp.calendar", "memory", "workspace"})
 
 
+def test_a_provider_of_questions_is_in_use(home: Path) -> None:
+    (home / "config.toml").write_text(f'{CONFIG}[ask]\nprovider = "spare"\n')
+    env = {"THE_KEY": "k" * 20}
+    facts = survey(home / "config.toml", home / "state", home / "agentd.sock", env)
+    assert {provider.name: provider.used for provider in facts.providers}["spare"]
+    checkup = examine(home / "config.toml", env=env, state=home / "state", tools=TOOLS)
+    assert any("providers.spare" in note and "has no API key" in note for note in checkup.notes)
+
+
 def test_a_survey_reads_definitions_despite_faults(home: Path) -> None:
     survey_facts = survey(
         home / "config.toml", home / "state", home / "agentd.sock", {"THE_KEY": "k" * 20}

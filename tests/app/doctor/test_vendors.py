@@ -83,6 +83,9 @@ def check_of_model(vendor: VendorAnswer, model: str = "m-1") -> Check:
     [
         (VendorAnswer(models=("m-1", "m-2")), "ok", "has m-1", ""),
         (VendorAnswer(models=("m-1:latest",)), "ok", "has m-1", ""),
+        (VendorAnswer(models=("m-1-20251001", "m-2")), "ok", "has m-1", ""),  # Anthropic
+        (VendorAnswer(models=("models/m-1", "models/m-2")), "ok", "has m-1", ""),  # Gemini
+        (VendorAnswer(models=("m-1-mini", "m-2")), "fail", "it has no model 'm-1'", "such as m-2"),
         (VendorAnswer(), "ok", "lists no models", ""),
         (VendorAnswer(models=("m-2", "x")), "fail", "it has no model 'm-1'", "such as m-2"),
         (
@@ -111,6 +114,13 @@ def check_of_model(vendor: VendorAnswer, model: str = "m-1") -> Check:
             "another",
         ),
         (VendorAnswer(models=("m-1",), lifecycle="retired"), "fail", "was retired", "another"),
+        (
+            # Anthropic: "retirement is overdue, not that it has occurred"
+            VendorAnswer(models=("m-1",), lifecycle="deprecated", retires=date(2026, 11, 19)),
+            "warn",
+            "m-1 retires any day, as of 2026-11-19",
+            "now",
+        ),
     ],
 )
 def test_doctor_judges_the_answer_of_a_vendor(
@@ -149,7 +159,7 @@ base_url = "{url}/v1"
 [providers.away]
 kind = "open_source"
 model = "away"
-base_url = "http://127.0.0.1:9/v1"
+base_url = "http://{unused_address}/v1"
 [providers.unused]
 kind = "open_source"
 model = "m"
@@ -157,7 +167,7 @@ base_url = "http://127.0.0.1:9/v1"
 """
 
 
-async def test_doctor_contacts_only_providers_in_use(tmp_path: Path) -> None:
+async def test_doctor_contacts_only_providers_in_use(tmp_path: Path, unused_address: str) -> None:
     (tmp_path / "policy.toml").write_text("version = 1")
     (tmp_path / "routines").mkdir()
     (tmp_path / "routines" / "r.toml").write_text(
@@ -166,7 +176,7 @@ async def test_doctor_contacts_only_providers_in_use(tmp_path: Path) -> None:
     async with FakeVendor([]) as vendor:
         vendor.models = LISTS["claude opus"]
         file = tmp_path / "config.toml"
-        file.write_text(CONFIG.format(url=vendor.url))
+        file.write_text(CONFIG.format(url=vendor.url, unused_address=unused_address))
         file.chmod(0o600)
         facts = await asyncio.to_thread(
             survey, file, tmp_path / "state", tmp_path / "agentd.sock", {}
@@ -184,7 +194,7 @@ async def test_doctor_contacts_only_providers_in_use(tmp_path: Path) -> None:
     assert vendor_answers["gone"] == VendorAnswer(models=("claude-opus-5-5", "claude-haiku-5-5"))
     assert vendor_answers["away"] is not None
     assert vendor_answers["away"].transient
-    assert "no connection to 127.0.0.1:9" in vendor_answers["away"].fault
+    assert f"no connection to {unused_address}" in vendor_answers["away"].fault
 
 
 def test_doctor_does_not_contact_a_provider_without_a_key(tmp_path: Path) -> None:

@@ -358,7 +358,7 @@ async def test_an_ollama_without_models_is_answered_with_the_command_that_gets_o
     assert "Ollama has no models yet; get one, and try again: ollama pull " in result.err
 
 
-async def test_local_servers_are_asked_at_once_and_briefly() -> None:
+async def test_local_servers_are_asked_at_once_and_briefly(unused_address: str) -> None:
     """A list, a list without models, a web page, one that never answers, a closed port."""
     async with (
         FakeVendor([]) as full,
@@ -367,7 +367,7 @@ async def test_local_servers_are_asked_at_once_and_briefly() -> None:
         Receiver(None).open() as hanging_receiver,
     ):
         full.models = [{"id": "a"}, {"id": "b\x07"}]
-        urls = (full.url, empty.url, page.url, hanging_receiver.url, "http://127.0.0.1:1")
+        urls = (full.url, empty.url, page.url, hanging_receiver.url, f"http://{unused_address}")
         servers = [
             Vendor(name=f"s{number}", title="", kind="open_source", base_url=f"{url}/v1")
             for number, url in enumerate(urls)
@@ -497,7 +497,7 @@ async def test_at_the_menu_a_url_is_a_server_of_ones_own_and_a_name_of_the_confi
 
 
 async def test_at_the_menu_an_own_name_asks_for_the_url_and_a_known_one_needs_none(
-    site: Home,
+    site: Home, unused_address: str
 ) -> None:
     before = contents(site)
     flags = ("setup", *site.places)
@@ -507,7 +507,7 @@ async def test_at_the_menu_an_own_name_asks_for_the_url_and_a_known_one_needs_no
         await screen.shows("Its URL, such as http://127.0.0.1:8080/v1:")
         screen.type("nothing\n")
         await screen.shows("'nothing' is no URL")
-        screen.type("http://127.0.0.1:1/v1\n")
+        screen.type(f"http://{unused_address}/v1\n")
         await screen.shows("Enter for none:")
         screen.type("\n")
         await screen.shows("nothing was changed")

@@ -135,14 +135,16 @@ async def test_a_missing_answer_of_a_target_names_its_flag(
 
 
 async def test_a_failed_test_message_names_what_was_said_and_no_table_that_is_not_there(
-    site: Home,
+    site: Home, unused_address: str
 ) -> None:
-    flags = ("--target", "relay", "--to", "ada@example.org", "--smtp", "127.0.0.1:1")
+    flags = ("--target", "relay", "--to", "ada@example.org", "--smtp", unused_address)
     result = await setup(site, *flags, "--target-name", "mail2")
     assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "; nothing listens there: look at --smtp 127.0.0.1:1; --no-test writes it" in result.err
+    fault = f"; nothing listens there: look at --smtp {unused_address}; --no-test writes it"
+    assert fault in result.err
     assert "[targets." not in result.err
-    result = await setup(site, "--target", "webhook", "--to", "http://127.0.0.1:1/hook-of-ada")
+    url = f"http://{unused_address}/hook-of-ada"
+    result = await setup(site, "--target", "webhook", "--to", url)
     assert "nothing listens there: look at --to; --no-test" in result.err
     assert "hook-of-ada" not in result.err
 

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from daemon.agent.conversations.conversations import ask_routine
+from daemon.agent.conversations.sessions import MAX_TURNS
 from daemon.api.usage import GroupBy, show_usage
 from daemon.app.api_context import api_context
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import PriceConfig
 from daemon.definitions.routines.routine import Budget
 from daemon.errors import OverBudget, Refused
-from daemon.models import Reason, Status
+from daemon.models import Reason, Run, Status
 from daemon.providers.budget import MIN_ANSWER, BudgetLedger, RunBudget
 from daemon.providers.pricing import NANO, Rates
+from daemon.store.journal import Claim
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
 
@@ -466,3 +469,58 @@ async def test_calls_that_begin_together_after_a_restart_count_what_was_spent(
             return_exceptions=True,
         )
     assert [type(reservation) for reservation in reservations] == [OverBudget] * 3
+
+
+async def write_turn(app: ReplayedApp, number: int) -> Run:
+    """Write a run of `ask` into the journal, the first of a conversation; return it, queued."""
+    claim = Claim(
+        routine="ask",
+        definition=ask_routine(app.daemon.settings.config).dump(),
+        trigger="ask",
+        slot=app.clock.advance(minutes=1),
+        goal=f"question {number}",
+        event=f"default/{number}",
+        input={"session": "default"},
+    )
+    (run,) = await app.journal.slots.claim([claim])
+    assert run
+    return run
+
+
+async def test_the_question_which_run_a_message_belongs_to_is_paid(app: ReplayedApp) -> None:
+    script(app, [{"text": "new", "usage": {"input": 1000, "output": 100}}, USED])
+    async with app:
+        run_under_way = await write_turn(app, 1)
+        message = await app.daemon.runs.conversations.ask("How are you?", event="e")
+        assert message.has_new_run
+        await app.finish(message.run.id)
+        assert await app.spending("run_id, routine, cost") == [
+            ("", "ask", 2_000_000),
+            (message.run.id, "ask", 2_000_000),
+        ]
+        await app.journal.runs.request_cancel(run_under_way.id)
+
+
+async def test_a_cap_on_the_day_covers_the_question_which_run_a_message_belongs_to(
+    app: ReplayedApp,
+) -> None:
+    script(app, ["new", "never asked"], more="[budget]\nday = 0.000001\n")
+    async with app:
+        run_under_way = await write_turn(app, 1)
+        message = await app.daemon.runs.conversations.ask("How are you?", event="e")
+        run = await app.finish(message.run.id)
+        assert message.has_new_run and run.status is Status.FAILED
+        assert app.model_named("script").calls == []
+        await app.journal.runs.request_cancel(run_under_way.id)
+
+
+async def test_the_summary_of_a_conversation_is_paid_by_the_run_that_needs_it(
+    app: ReplayedApp,
+) -> None:
+    summary = {"text": "A summary.", "usage": {"input": 1000, "output": 100}}
+    script(app, [*MAX_TURNS * ["answer"], summary, USED])
+    async with app:
+        for number in range(MAX_TURNS + 1):
+            message = await app.daemon.runs.conversations.ask("And now?", event=str(number))
+            await app.finish(message.run.id)
+        assert (await app.spending("run_id, cost"))[-2:] == 2 * [(message.run.id, 2_000_000)]

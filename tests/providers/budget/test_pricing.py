@@ -88,12 +88,29 @@ def test_prices_equal_those_of_genai_prices(
     check_price()
 
 
+def test_a_model_of_gemini_has_its_price_under_the_name_that_is_listed(tmp_path: Path) -> None:
+    url = "https://generativelanguage.googleapis.com/v1beta/openai"
+    price = prices("open_source", url, "models/gemini-2.5-flash", tmp_path)
+    assert price.get("x") == price.get("x", "gemini-2.5-flash") is not None
+
+
 def test_a_configured_price_overrides_the_known_price(tmp_path: Path) -> None:
     more = "[providers.x.price]\ninput = 2\noutput = 10\ncache_read = 0.5"
     rates = prices("claude", None, "claude-opus-5-5", tmp_path, more).get("x")
     assert rates is not None
     usage = Usage(input=1000, cache_read=600, cache_write=100, output=50)
     assert rates.cost(usage) == (300 * 2 + 600 * 0.5 + 100 * 2 + 50 * 10) * 1000
+
+
+async def test_a_configured_price_is_not_that_of_another_model(tmp_path: Path) -> None:
+    more = "[providers.x.price]\ninput = 2\noutput = 10"
+    price = prices("claude", None, "claude-haiku-5-5", tmp_path, more)
+    dear_model = prices("claude", None, "claude-opus-5-5", tmp_path).get("x")
+    assert dear_model is not None
+    assert price.get("x", "claude-opus-5-5") == await price.load("x", "claude-opus-5-5")
+    assert price.get("x", "claude-opus-5-5") == dear_model != price.get("x")
+    # nothing else is known of it
+    assert price.get("x", "a-model-of-tomorrow") == price.get("x", "claude-haiku-5-5")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -59,6 +60,24 @@ async def test_file_read_reaches_the_end_of_files_around_the_limit(
     assert (await free("file_read", path="long", offset=len(lines) + 2)).text.startswith(
         "[failed] long has fewer than"
     )
+
+
+async def test_file_read_counts_a_long_line_as_one(free: Call, workspace: Path) -> None:
+    (workspace / "long").write_text(f"{'x' * 20_000}\nsecond\n{'y' * 8192}\nfourth\n{'z' * 9000}")
+    assert (await free("file_read", path="long", limit=1)).text.endswith(
+        "x\n[… more follows: offset = 2 …]"
+    )
+    assert (await free("file_read", path="long", offset=2, limit=1)).text.startswith("second\n")
+    assert (await free("file_read", path="long", offset=4, limit=1)).text.startswith("fourth\n")
+    assert "fewer than 6 lines" in (await free("file_read", path="long", offset=6)).text
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+async def test_file_read_reads_utf_16(free: Call, workspace: Path, encoding: str) -> None:
+    text = "\ufeff" * (encoding == "utf-16-be") + "日报\r\nline two\r\n"
+    (workspace / "export.csv").write_bytes(text.encode(encoding))
+    assert (await free("file_read", path="export.csv")).text == "日报\nline two\n"
+    assert (await free("file_read", path="export.csv", offset=2)).text == "line two\n"
 
 
 async def test_file_read_cuts_a_file_over_the_limit_with_a_note(
@@ -180,6 +199,18 @@ async def test_file_list_shows_type_size_and_time_of_each_entry(
     assert "is no folder" in (await free("file_list", path="b.txt")).text
 
 
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a tmpfs, which keeps any time")
+async def test_file_list_shows_a_file_of_a_year_that_no_calendar_has(
+    calling: Callable[[str], Call],
+) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        Path(folder, "odd").touch()
+        os.utime(Path(folder, "odd"), (2**48, 2**48))
+        call = calling(f'[paths]\nread = ["{folder}"]\n{ANYWHERE}')
+        entries = (await call("file_list", path=folder)).value
+    assert [(entry["name"], entry["modified"]) for entry in entries] == [("odd", "")]
+
+
 async def test_file_list_of_a_large_folder_is_cut_with_a_count(free: Call, workspace: Path) -> None:
     for number in range(1005):
         (workspace / f"{number:04}").touch()
@@ -245,6 +276,10 @@ async def test_file_write_refuses_to_replace_special_files(
         "sub/.envrc",
         ".config/git/config",
         "sub/../.git/hooks/x",
+        ".local/lib/python3.11/site-packages/usercustomize.py",
+        ".sqliterc",
+        ".Rprofile",
+        ".claude/settings.json",
     ],
 )
 async def test_file_write_never_writes_files_that_programs_execute(

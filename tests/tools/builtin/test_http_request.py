@@ -147,7 +147,7 @@ async def test_http_request_returns_status_type_and_body(
     server.says("/page", b"<p>seen</p><script>unseen</script>", Content_Type="text/html")
     server.says("/latin", "schön".encode("latin-1"), Content_Type="text/plain; charset=iso-8859-1")
     server.says("/picture", b"\x89PNG\0\0", Content_Type="image/png")
-    server.says("/packed", gzip.compress(b"packed"), Content_Encoding="gzip")
+    server.says("/packed", gzip.compress(b"packed"), Content_Encoding="GZIP")
     here = f"http://here.example:{server.port}"
 
     assert (await ask(f"{here}/a?b=c")).value == {
@@ -515,6 +515,40 @@ async def test_an_approved_post_is_made_once_and_not_where_the_answer_leads(
     )
     assert "not asked, " in answer.text
     assert [request.split()[1] for request in server.requests] == ["/comment"]
+
+
+async def test_the_address_that_is_requested_is_the_one_that_was_judged(
+    asking: Callable[..., Ask], names: Names
+) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    names.means["::1"] = [["::1"]]
+    async with Server(address="::1").serve() as server:
+        server.says("/a;b=1/c;d?e;f", b"hello")
+        ask = asking(rule(f"[::1]:{server.port}", networks='"::1/128"'))
+        answer = await ask(f"http://[::1]:{server.port}/a;b=1/c;d?e;f#top")
+    assert answer.value["body"] == "hello"
+    assert f"\r\nhost: [::1]:{server.port}\r\n" in server.requests[0].lower()
+
+
+async def test_a_post_without_a_body_says_that_it_has_none(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    server.says("/", b"done")
+    ask = asking(rule(f"here.example:{server.port}", methods='"POST"'))
+    assert (await ask(f"http://here.example:{server.port}/", method="POST")).ok
+    assert "content-length: 0" in server.requests[0].lower()
+
+
+async def test_a_redirect_may_be_written_in_utf_8_and_with_blanks(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    server.leads("/", "/sch\xf6n/日 報?q=ü")
+    server.says("/sch%C3%B6n/%E6%97%A5%20%E5%A0%B1?q=%C3%BC", b"found")
+    ask = asking(rule(f"here.example:{server.port}"))
+    assert (await ask(f"http://here.example:{server.port}/")).value["body"] == "found"
 
 
 # --- bad servers

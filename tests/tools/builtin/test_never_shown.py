@@ -829,23 +829,27 @@ profile = "read-only"
         ("{root}/elsewhere", "{root}/*/private/secret"),
         ("{root}/elsewhere", "**/elsewhere/private/**"),
         ("{root}/above", "private/**"),
+        ("{root}/above", "private"),
+        ("project", "project/private"),
+        ("project", "private"),
+        ("{root}/elsewhere", "{root}/elsewhere/private"),
     ],
 )
 def test_a_deny_rule_for_paths_applies_in_any_repository(
     tmp_path: Path, repository: str, pattern: str
 ) -> None:
-    workspace = tmp_path / "above" / "workspace"
+    workspace = tmp_path / "above" / ".agents" / "workspace"
     folders = {
         "project": workspace / "project",
         "elsewhere": tmp_path / "elsewhere",
         "above": tmp_path / "above",
     }
     for name, folder in folders.items():
-        inside = folder / "workspace" if name == "above" else folder
+        inside = workspace if name == "above" else folder
         write(inside, ["private/secret", "notes.md"], "CANARY" if name in repository else "x")
         (inside / "notes.md").write_text("plain\n")
         git_in(folder, "init", "-q")
-        git_in(folder, "add", "notes.md" if name != "above" else "workspace/notes.md")
+        git_in(folder, "add", str((inside / "notes.md").relative_to(folder)))
         git_in(folder, "add", "-f", str((inside / "private").relative_to(folder)))
         git_in(folder, "commit", "-qm", "first")
     text = (

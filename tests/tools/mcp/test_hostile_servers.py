@@ -91,6 +91,19 @@ async def test_a_line_that_does_not_end_ends_the_connection():
     assert "mcp.message_too_long" in [entry["event"] for entry in logs]
 
 
+async def test_a_run_that_is_cancelled_does_not_wait_for_a_server_that_is_slow_to_end():
+    async with open_server("import atexit, time; atexit.register(time.sleep, 0.5)") as server:
+        await server.tools()
+        connection = server._connection_task
+        closing = asyncio.create_task(server.close())
+        await asyncio.sleep(0)  # until it waits
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not connection.done()
+        await asyncio.wait([connection])
+
+
 async def test_a_list_of_tools_that_does_not_end_is_left():
     change = (
         "schema = {'type': 'object'}\n"

@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import ssl
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
@@ -188,6 +189,10 @@ def _parse_target(url: str, method: str, *, is_plain: bool) -> Target:
 
 
 def _parse_location(target: Target, location: str, method: str) -> Target:
+    """Return where an answer leads. Servers write UTF-8 and blanks there, as they do in pages."""
+    with suppress(UnicodeDecodeError):
+        location = location.encode("latin-1").decode()
+    location = location.strip().replace(" ", "%20")
     try:
         return _parse_target(urljoin(target.url, location), method, is_plain=target.is_plain)
     except ValueError:

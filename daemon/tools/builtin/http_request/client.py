@@ -26,6 +26,7 @@ from daemon.tools.builtin.http_request.addresses import Address, Network, explai
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
 _CONNECT_TIMEOUT = 10.0  # seconds for one address
 _MAX_ADDRESSES = 4  # a name with more is tried no further
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,13 +105,19 @@ async def send_request(
         network_backend=_CheckedBackend(networks, resolve),
         max_keepalive_connections=0,
     )
+    # composed here: httpcore leaves out what follows a `;` in a path, and the brackets of `[::1]`
+    url = httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
+    authority = target.origin.removeprefix(f"{target.scheme}://")
     raw_headers = [
-        (name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()
+        (name.encode(), value.encode("latin-1", "replace"))
+        for name, value in ({"host": authority} | headers).items()
     ]
+    if body is None and target.method in _METHODS_WITH_BODY:
+        body = b""  # some servers refuse such a request without a length
     try:
         async with (
             pool,
-            pool.stream(target.method, target.url, headers=raw_headers, content=body) as response,
+            pool.stream(target.method, url, headers=raw_headers, content=body) as response,
         ):
             response_headers: dict[str, str] = {}
             for name, value in response.headers:
@@ -140,6 +147,7 @@ async def _read_body(
 
     Unpacked bit by bit: a small answer can hold more than the memory.
     """
+    encoding = encoding.lower()
     decompressor = (
         zlib.decompressobj(zlib.MAX_WBITS | 32)
         if encoding in ("gzip", "x-gzip", "deflate")

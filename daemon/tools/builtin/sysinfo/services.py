@@ -119,7 +119,7 @@ class JournaldError:
 
 def parse_journal(text: str, now: datetime) -> Iterable[JournaldError]:
     """Read `journalctl --output=json`, one object a line; a broken line is passed over."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         try:
             fields = json.loads(line)
             microseconds = int(fields["__REALTIME_TIMESTAMP"])

@@ -142,6 +142,11 @@ def test_a_broken_line_of_the_system_journal_is_skipped():
     assert [entry.message for entry in parse_journal(text, NOW)] == ["ok"]
 
 
+def test_an_entry_may_hold_a_character_that_ends_a_line_for_python():
+    line = journal_line("MARK").replace("MARK", "disk\u2028full")
+    assert [entry.message for entry in parse_journal(line, NOW)] == ["disk full"]
+
+
 @pytest.mark.parametrize(
     ("line", "later_line", "is_same"),
     [
