@@ -7,11 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-<<<<<<< HEAD
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-=======
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
->>>>>>> main
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
