@@ -318,12 +318,12 @@ def test_a_key_pasted_as_the_name_of_a_variable_or_file_is_not_repeated(load: An
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o620])
 def test_a_key_file_accessible_to_others_is_refused(load: Any, tmp_path: Path, mode: int) -> None:
-    file = tmp_path / "key"
+    file = tmp_path / "my key"
     file.write_text(CANARY)
     file.chmod(mode)
-    (line,) = lines_of(load(CLAUDE + 'api_key_file = "key"').secret, "claude", {})
+    (line,) = lines_of(load(CLAUDE + 'api_key_file = "my key"').secret, "claude", {})
     assert f"others may read or write the key (mode {mode:04o})" in line
-    assert "chmod 600" in line
+    assert f"chmod 600 '{file}'" in line
 
 
 def test_a_config_with_an_api_key_must_be_private(load: Any) -> None:

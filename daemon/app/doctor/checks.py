@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
+from shlex import quote
 
 from daemon.app.doctor.check import Check
 from daemon.app.doctor.confinement import Confinement, check_sandbox
@@ -318,7 +319,7 @@ def check_state(survey: Survey) -> Iterator[Check]:
     elif survey.state_mode is None:
         yield Check(name="state", state="ok", found=f"{text} (made at the first start)")
     elif survey.state_owner != survey.uid:
-        fix = f"chown -R {survey.uid} {text}, or run agentd as the user it belongs to"
+        fix = f"chown -R {survey.uid} {quote(text)}, or run agentd as the user it belongs to"
         yield Check(
             name="state", state="fail", found=f"{text} belongs to uid {survey.state_owner}", fix=fix
         )
@@ -330,11 +331,12 @@ def check_state(survey: Survey) -> Iterator[Check]:
         if survey.filesystem:
             description += f", {survey.filesystem}"
         if survey.state_mode & ~mode:
-            yield Check(name="state", state="fail", found=description, fix=f"chmod {mode:o} {text}")
+            fix = f"chmod {mode:o} {quote(text)}"
+            yield Check(name="state", state="fail", found=description, fix=fix)
         else:
             yield Check(name="state", state="ok", found=description)
     if survey.open_files:
-        files = " ".join(map(str, survey.open_files))
+        files = " ".join(quote(str(path)) for path in survey.open_files)
         text = f"others may read {len(survey.open_files)}"
         yield Check(name="state files", state="fail", found=text, fix=f"chmod 600 {files}")
 

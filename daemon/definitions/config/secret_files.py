@@ -117,7 +117,7 @@ def refuse_if_shared(path: Path, file: str, key: str) -> None:
     elif mode & 0o077:
         problem, hint = (
             f"others may read or write the key (mode {mode:04o})",
-            f"chmod 600 {display(path)}",
+            f"chmod 600 {quote(display(path))}",
         )
     else:
         return

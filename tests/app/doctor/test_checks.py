@@ -180,6 +180,9 @@ def test_doctor_names_each_gap_of_the_sandbox_with_its_fix(
         ("state files", {"open_files": (Path("/s/a"), Path("/s/b"))}, "fail", "may read 2", (
             "chmod 600 /s/a /s/b"
         )),
+        ("state", {"state": Path("/my s"), "state_mode": 0o755}, "fail", "0755", "700 '/my s'"),
+        ("state", {"state": Path("/my s"), "state_owner": 0}, "fail", "uid 0", "1000 '/my s',"),
+        ("state files", {"open_files": (Path("/my s/a"),)}, "fail", "may read 1", "'/my s/a'"),
         ("disk", {"free": 200_000_000}, "warn", "0.2 GB free", "make room"),
         ("disk", {"free": 1_000}, "fail", "0.0 GB free", "make room"),
         ("socket", {"socket": Path("/" + "x" * 107)}, "fail", "108 bytes", "may have 107"),
