@@ -89,7 +89,7 @@ async def converse(agent: LoopAgent) -> Reply:
             not_started = sum(not call.started for call in pending_calls)
             earlier_calls = len(transcript.calls) - (len(pending_calls) - not_started)
             await agent.run_calls(pending_calls, agent.limits.max_tool_calls - earlier_calls)
-        elif agent.take_messages():
+        elif _has_room(agent) and agent.take_messages():
             continue  # even after a final answer, a person who has just written is answered
         elif _has_outgrown_model(transcript):
             agent.compact()
@@ -130,6 +130,18 @@ def reply_if_over(agent: LoopAgent) -> Reply | None:
     if _exceeds_budget(transcript, limits.tokens):
         return _limit_reply(agent, "cap_tokens", limits.tokens)
     return None
+
+
+def _has_room(agent: LoopAgent) -> bool:
+    """Return whether the limits leave room for another answer; without it a message would make a
+    failure of a final answer. A daemon begins a new run for a message that is left.
+    """
+    transcript, limits = agent.transcript, agent.limits
+    return (
+        transcript.iterations - agent.earlier_iterations < limits.max_iterations
+        and len(transcript.calls) <= limits.max_tool_calls
+        and not _exceeds_budget(transcript, limits.tokens)
+    )
 
 
 def _reply_to_answer(agent: LoopAgent, answer: LLMResponse) -> Reply | None:

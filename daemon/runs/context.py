@@ -28,6 +28,7 @@ from daemon.agent.transcript import Transcript
 from daemon.definitions.config.tables import KINDS_BY_KEY
 from daemon.definitions.reading import read_text
 from daemon.definitions.routines.routine import Judge, Routine
+from daemon.definitions.schedule import spread_offset
 from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.errors import DaemonError, OverBudget, ProviderError
@@ -73,6 +74,7 @@ from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, Rehears
 from daemon.runs.services import RunServices
 from daemon.store.run_rows import select_last
 from daemon.store.runs import RunRepository
+from daemon.system.clock import machine_id
 from daemon.token_estimate import estimate_tokens
 from daemon.tools.builtin import finish, shell
 from daemon.tools.builtin.command_lines import PROGRAMS
@@ -687,10 +689,12 @@ class RunContext:
         # the owner's own words on who the agent is, as the files say them now
         identity_paths = [path for path in settings.config.identity_paths if path.is_file()]
         is_scheduled = run.event is None
+        # a run that its `spread` delays is not late
+        delay = spread_offset(routine.name, routine.spread, machine_id())
         return replace(
             context,
             slot=run.slot if is_scheduled else None,
-            lateness=(context.now - run.slot).total_seconds() if is_scheduled else 0.0,
+            lateness=(context.now - run.slot - delay).total_seconds() if is_scheduled else 0.0,
             was_down=run.slot < services.start,
             policy=policy,
             identity="\n\n".join(read_text(path).strip() for path in identity_paths),

@@ -4,6 +4,7 @@ from collections import namedtuple
 
 import pytest
 
+from daemon.agent.loop import LoopLimits
 from daemon.agent.transcript import Transcript
 from daemon.errors import ContextOverflow
 from daemon.models import LLMMessage, Status
@@ -38,6 +39,13 @@ async def test_user_message_joins_next_model_call_and_becomes_a_step(make, journ
 async def test_user_message_at_the_final_answer_gets_another_answer(make):
     agent = make("done", "done, in French", messages=Box(_2=[Message(1, "in French")]))
     assert (await agent.process_message("work")).content == "done, in French"
+
+
+async def test_user_message_at_the_final_answer_is_left_where_no_other_answer_is_allowed(make):
+    box = Box(_2=[Message(1, "in French")])
+    agent = make("done", messages=box, limits=LoopLimits(max_iterations=1))
+    reply = await agent.process_message("work")
+    assert (reply.status, reply.content, box.looks) == (Status.SUCCEEDED, "done", 1)
 
 
 async def test_earlier_conversation_is_frozen_with_the_prompt_and_equal_after_a_crash(
