@@ -426,7 +426,7 @@ def _expand_words(
     return expanded_words
 
 
-# Programs that look at what a path names and never open it unless it is a folder: they may be shown a
+# Programs that look at what a path names, and open it only if it is a folder: they may be shown a
 # socket or a device.
 _OPEN_NO_FILE = frozenset({"[", "du", "find", "ls", "readlink", "realpath", "stat", "test"})
 
