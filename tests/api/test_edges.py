@@ -59,6 +59,9 @@ async def test_what_cannot_be_imported_is_told_in_one_line(
     assert (result.code, result.err) == (2, "agentctl: the body is over 1000000 bytes\n")
     result = await agentctl(harness.path, "memory", "import", "")
     assert (result.code, result.err) == (1, "agentctl: '': No such file or directory\n")
+    result = await agentctl(harness.path, "memory", "export", str(long_line))
+    assert result.code == 1
+    assert result.err.endswith("is there already; name another file, or take that one away\n")
 
 
 async def test_an_unknown_run_is_named_as_typed(harness: ApiHarness) -> None:
