@@ -64,7 +64,10 @@ async def test_the_time_of_a_run_is_that_of_its_attempts_or_from_its_start_to_it
     ended = ledger.clock.now()
     await ledger.journal.runs.end(once.to(Status.SUCCEEDED, ended=ended, usage=usage))
     interrupted = await ledger.start_run()
+    await ledger.journal.runs.suspend(interrupted)
     ledger.clock.advance(hours=1)
+    interrupted = await ledger.journal.runs.claim(interrupted.id, owner="me")
+    assert interrupted is not None
     ended = ledger.clock.now()
     await ledger.journal.runs.end(interrupted.to(Status.SUCCEEDED, ended=ended, active=20.0))
     gated = await ledger.start_run()
