@@ -93,14 +93,15 @@ def get_usage_of_runs(
 ) -> dict[str, list[tuple[int, float, float]]]:
     """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is 0.
 
-    The seconds are those that a run was under way. Earlier versions wrote no `active` of a run of a
-    single attempt: it was under way from its start to its end.
+    The seconds are those that a run was under way: one of a single attempt from its start to its
+    end. Earlier versions wrote no `active` of such a run.
     """
     cost = (
         select(func.sum(SpendingRow.cost)).where(SpendingRow.run_id == RunRow.id).scalar_subquery()
     )
     tokens_of_run: Any = RunRow.input + RunRow.output
-    columns: tuple[Any, ...] = (tokens_of_run, RunRow.active, RunRow.started, RunRow.ended, cost)
+    active = case((col(RunRow.attempt) > 1, RunRow.active), else_=0.0)
+    columns: tuple[Any, ...] = (tokens_of_run, active, RunRow.started, RunRow.ended, cost)
     query = (
         select(*columns)
         .where(col(RunRow.ended).is_not(None), RunRow.status != Status.CANCELLED.value)
