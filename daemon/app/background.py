@@ -197,8 +197,15 @@ def _retention_limits(config: Config) -> RetentionLimits:
 
     keep = config.keep
     max_bytes = keep.max_mb and keep.max_mb * 1_000_000
+    paths = {name: target.path or "" for name, target in config.targets.items()}
     return RetentionLimits(
-        runs=keep.runs, steps=keep.steps, reports=keep.reports, max_bytes=max_bytes
+        runs=keep.runs,
+        steps=keep.steps,
+        reports=keep.reports,
+        max_bytes=max_bytes,
+        file_targets=frozenset(
+            name for name, path in paths.items() if "{slot" in path or "{run}" in path
+        ),
     )
 
 

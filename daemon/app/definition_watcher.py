@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.definitions.calendar_file import version_of_status
+from daemon.definitions.file_versions import version_of, version_of_status
 from daemon.errors import ConfigError
 from daemon.system.clock import host_zone
 from daemon.system.intervals import until_next_multiple
@@ -55,14 +55,15 @@ class DefinitionWatcher:
 
     def __init__(
         self,
-        reload: Callable[[], Awaitable[object]],
+        reload: Callable[[Mapping[str, tuple[int, ...]]], Awaitable[object]],
         folders: Callable[[], Iterable[Path]],
         directory_watcher: DirectoryWatcher,
         *,
         named_files: Callable[[], Mapping[Path, tuple[int, ...]]] = dict,
         retry: float = RETRY_SECONDS,
     ) -> None:
-        """`folders` hold the definitions. `named_files` returns the files elsewhere that the
+        """`reload` takes the versions of the files in the folders, by path, as they were a moment
+        before. `folders` hold the definitions. `named_files` returns the files elsewhere that the
         definitions in force name, each with the version that was read (`version_of`). `retry` is in
         seconds.
         """
@@ -155,7 +156,7 @@ class DefinitionWatcher:
         self._watch(folders)  # before they are read, so that no later change is missed
         if has_changed or is_forced:
             try:
-                await self._reload()
+                await self._reload(self._files)
             finally:
                 self._watch(folders)  # what was read now may name other files
 
@@ -178,14 +179,6 @@ class DefinitionWatcher:
             version != last_versions.get(path, versions_read[path])
             for path, version in self._named_versions.items()
         )
-
-
-def version_of(path: Path) -> tuple[int, ...]:
-    """Return what tells a file from an earlier one at its path; empty if there is none."""
-    try:
-        return version_of_status(path.stat())
-    except OSError:
-        return ()
 
 
 def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set[Path]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -310,10 +310,10 @@ async def _serve(server: ApiServer, stop: asyncio.Event) -> None:
 def _definition_watcher(app: App, notifier: Notifier) -> DefinitionWatcher:
     """Return what reads the definitions again when they change, and tells systemd so."""
 
-    async def reload() -> None:
+    async def reload(versions: Mapping[str, tuple[int, ...]]) -> None:
         notifier.announce_reload()
         try:
-            await app.reloader.reload()
+            await app.reloader.reload(versions)
         finally:
             notifier.send("READY=1", f"STATUS={len(app.scheduling.engine.routines)} routines")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,12 +126,17 @@ class Reloader:
         }
 
     async def load_routines(
-        self, config: Config | None = None, own_tools: FunctionRegistry | None = None
+        self,
+        config: Config | None = None,
+        own_tools: FunctionRegistry | None = None,
+        *,
+        versions: Mapping[str, tuple[int, ...]] | None = None,
     ) -> FolderContents:
         """Read the routines that `config` names, for a daemon with `own_tools`; by default with
         the config and the tools in force.
 
         A routine that names an unknown provider or tool is as invalid as one that is misspelt.
+        `versions`: as for `reload`.
         """
         config = config or self._settings.config
         registries = (self._registry, own_tools or self._own_tools)
@@ -139,7 +144,7 @@ class Reloader:
         tools = [
             [registry.get_function(name) for name in registry.names()] for registry in registries
         ]
-        self._files.begin((config, tools), in_force=self._engine.routines)
+        self._files.begin((config, tools), in_force=self._engine.routines, versions=versions or {})
         contents = await asyncio.to_thread(
             load_folder,
             config.routines_path,
@@ -199,15 +204,18 @@ class Reloader:
                 log.warning("routine.invalid", fault=str(fault))
         self._logged_faults = frozenset(faults)
 
-    async def reload(self) -> None:
+    async def reload(self, versions: Mapping[str, tuple[int, ...]] | None = None) -> None:
         """Read config, policy and routines again.
+
+        `versions` are those of files that were looked at a moment ago, by path: a routine file that
+        had the same version at the last load is not read again.
 
         Raises ConfigError, and changes nothing, if config, policy or the folder of routines cannot
         be read. A single routine with faults is listed as invalid while the others change.
         """
         async with self._lock:  # a command and a changed file may both ask for it
             routines = dict(self._engine.routines)
-            changes, changed_files, _ = await self._reload()
+            changes, changed_files, _ = await self._reload(versions)
             automatic_reloads = self._get_recent_automatic_reloads()
             if automatic_reloads is not None:
                 automatic_reloads.files.update(dict.fromkeys(changed_files))
@@ -263,7 +271,9 @@ class Reloader:
             return None
         return automatic_reloads
 
-    async def _reload(self) -> tuple[RoutineChanges, list[str], list[ConfigError]]:
+    async def _reload(
+        self, versions: Mapping[str, tuple[int, ...]] | None = None
+    ) -> tuple[RoutineChanges, list[str], list[ConfigError]]:
         """Read everything again; return how the routines changed, which other files did, and what
         is wrong with single routines.
         """
@@ -284,7 +294,7 @@ class Reloader:
             new_settings = await asyncio.to_thread(
                 read_settings, self._installation, config, own_tools, old_settings=old_settings
             )
-            contents = await self.load_routines(config, own_tools)
+            contents = await self.load_routines(config, own_tools, versions=versions)
             tracer = settings.tracer
             if config.otel.endpoint != old_settings.config.otel.endpoint:
                 tracer = open_tracer(

@@ -43,6 +43,7 @@ EXIT_CODE_BY_PROBLEM = {
     "busy": REFUSED,
     "invalid": REFUSED,
     "foreign": REFUSED,
+    "read_only": REFUSED,
     "bad_request": USAGE,
     "no_route": USAGE,
 }

@@ -91,14 +91,14 @@ def _wait_for_deliveries(call: Call, run: Mapping[str, Any]) -> Mapping[str, Any
     Returns `run`, as its last event told it, if the daemon stops before.
     """
     try:
-        for seconds in DELIVERY_WAIT_SECONDS:
+        for seconds in (0, *DELIVERY_WAIT_SECONDS):
+            time.sleep(seconds)
             run = call.client.request("GET", f"/v1/runs/{run['id']}")
             if not any(
                 delivery["status"] == "pending" and not delivery["attempts"]
                 for delivery in run["deliveries"]
             ):
                 break
-            time.sleep(seconds)
     except (ConnectionLost, Unreachable):
         pass
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 from contextlib import contextmanager
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 # The styles of rich for the colours of `agentctl`, which are codes of ANSI (render.py).
 STYLES = {"31": "red", "32": "green", "33": "yellow", "34": "blue", "2": "dim", "": ""}
-QUIT_KEYS = ("q", "Q", "\x1b", "\x03", "\x04")  # also Escape, Ctrl-C, Ctrl-D
+QUIT_KEYS = frozenset("qQ\x03\x04")  # also Ctrl-C, Ctrl-D
+ESCAPE = "\x1b"
 KEY_WAIT_SECONDS = 1.0
 # The titles of the lists; a small terminal shows only the first of them.
 LIST_PRIORITY = ("Under way", "Latest", "Waiting", "Next")
@@ -59,7 +61,7 @@ def show(monitor: Monitor) -> None:
                     return
             screen = draw_screen(monitor, live.console.height, live.console.width)
             live.update(screen, refresh=True)
-            if _read_key(KEY_WAIT_SECONDS) in QUIT_KEYS:
+            if _quits(_read_keys(KEY_WAIT_SECONDS)):
                 return
 
 
@@ -193,7 +195,16 @@ def _unbuffered_keyboard() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
 
 
-def _read_key(seconds: float) -> str:
-    """Return the key that is pressed within `seconds`; empty if none is."""
+def _read_keys(seconds: float) -> str:
+    """Return what is typed, as soon as something is; empty if nothing is within `seconds`."""
     ready, _, _ = select.select([sys.stdin], [], [], seconds)
-    return sys.stdin.read(1) if ready else ""
+    return os.read(sys.stdin.fileno(), 64).decode(errors="replace") if ready else ""
+
+
+def _quits(keys: str) -> bool:
+    """Tell whether these keys end the screen: Escape does, but not an arrow or another key that a
+    terminal sends as Escape with more behind it.
+    """
+    if keys.startswith(ESCAPE):
+        return keys == ESCAPE
+    return not QUIT_KEYS.isdisjoint(keys)

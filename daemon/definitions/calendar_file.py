@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic_core import CoreSchema, core_schema
 
+from daemon.definitions.file_versions import version_of_status
 from daemon.definitions.words import display, shorten
 from daemon.system.safe_open import open_beneath
 
@@ -273,11 +274,6 @@ class _Property:
     name: str
     parameters: Mapping[str, str]
     value: str
-
-
-def version_of_status(status: os.stat_result) -> tuple[int, ...]:
-    """Return what tells a file from an earlier one at its path."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def read_calendar(workspace: Path, path: str) -> Calendar:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -144,6 +144,9 @@ def _hint(
     kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: type[BaseModel]
 ) -> str:
     match kind:
+        case "missing":
+            values = ", ".join(f'"{value}"' for value in _values_of(path, model))
+            return f"one of {values}" if values else ""
         case "extra_forbidden":
             return _hint_for_unknown(path, model)
         case "literal_error" | "union_tag_invalid":
@@ -180,6 +183,20 @@ def _hint(
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
             return f"write [[{format_key_path(*path)}]] with two brackets"
     return ""
+
+
+def _values_of(path: Loc, model: type[BaseModel]) -> list[str]:
+    """Return the texts that the key at this path may have, or those that its field names as
+    examples; none if it takes any text.
+    """
+    fields = (fields_by_key(table).get(str(path[-1])) for table in models_at(model, path[:-1]))
+    return [
+        value
+        for field_info in fields
+        if field_info
+        for value in field_info.examples or get_args(field_info.annotation)
+        if isinstance(value, str)
+    ]
 
 
 def _split_words(text: str) -> list[str]:

@@ -212,7 +212,9 @@ class PolicyLimits(Table):
     shell_seconds: int = Field(default=120, ge=1, le=3600)
     """How long the programs of a run may take together."""
     output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
-    """How much of a command's output is kept; the middle of a longer one is cut out."""
+    """How much of a command's output is kept; the middle of a longer one is cut out. A model reads
+    at most 99,000 bytes of it.
+    """
     memory_mb: int = Field(default=2048, ge=64)
     """How much memory one process of a command may use; where control groups count it, all
     programs of a call together.

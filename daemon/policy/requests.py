@@ -14,7 +14,7 @@ from pathlib import Path
 
 from daemon.models import Effect, Json
 from daemon.policy import git, web
-from daemon.policy.globs import Glob
+from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import (
     CallRejected,
     Command,
@@ -169,9 +169,12 @@ def _analyze_git(
     written_words = tuple(word.text for word in words[1:])
     # without the options of git itself that stand before the sub-command
     run_words = parsed_command.argv[1:] if mismatch is None else written_words
-    denied_globs = _denied_globs(
-        (*(rule for rule in rules if covers_words(rule, run_words, written_words)), *file_rules)
-    )
+    matching_rules = [rule for rule in rules if covers_words(rule, run_words, written_words)]
+    if any_covers(_denied_globs(matching_rules), *repository_path.names):
+        # the rule that denies the repository says so, and why
+        part = CallPart(tool="git", words=run_words, paths=(repository_path.names,))
+        return Request(parts=(part,))
+    denied_globs = _denied_globs((*matching_rules, *file_rules))
     denied_patterns = _denied_in_repository(denied_globs, repository_path, reach)
     argv = parsed_command.argv
     if mismatch is None:

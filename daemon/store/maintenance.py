@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -134,7 +134,7 @@ class JournalMaintenance:
         """
         limits, deleted_runs = self._limits(), 0
         if limits.reports is not None:
-            await self._remove_reports(self._clock() - limits.reports)
+            await self._remove_reports(self._clock() - limits.reports, limits.file_targets)
         while count := await self._database.write(
             partial(delete_slice, limits=limits, now=self._clock())
         ):
@@ -142,7 +142,7 @@ class JournalMaintenance:
             await asyncio.sleep(_PAUSE)
         if deleted_runs:
             self._journal.runs.drop_cached_successes()
-        if limits != RetentionLimits(reports=limits.reports):
+        if limits.runs or limits.steps or limits.max_bytes:
             digests, before = await self._database.read(partial(find_old_texts, now=self._clock()))
             await self._database.write(partial(delete_texts, digests=digests, before=before))
         freed_bytes = 0
@@ -153,10 +153,10 @@ class JournalMaintenance:
         if deleted_runs or freed_bytes:
             log.info("retention.applied", runs=deleted_runs, freed=freed_bytes)
 
-    async def _remove_reports(self, before: datetime) -> None:
+    async def _remove_reports(self, before: datetime, file_targets: Collection[str]) -> None:
         while True:
             reports, rewritten_paths = await self._database.read(
-                partial(find_old_reports, before=before)
+                partial(find_old_reports, before=before, file_targets=file_targets)
             )
             if not reports:
                 return

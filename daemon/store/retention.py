@@ -7,7 +7,7 @@ overwrites what is deleted (secure_delete); `Connection.shrink` gives its room b
 # ruff: noqa: S608  what is put into statements are constants and marks; values are bound
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -33,6 +33,8 @@ class RetentionLimits:
     steps: timedelta | None = None
     reports: timedelta | None = None
     max_bytes: int | None = None
+    file_targets: frozenset[str] = frozenset()
+    """Targets of the config whose own path has {slot} or {run}: deliveries to them name none."""
 
 
 # Without those whose reports are still on their way.
@@ -58,14 +60,11 @@ WHERE (SELECT ended FROM run WHERE id = with_steps.run_id AND id NOT IN
 ) < ?
 LIMIT ?
 """
-# The oldest inputs of such runs. Not those of a person's questions, which tell to which
+# The same of runs that have an input. Not those of a person's questions, which tell to which
 # conversation a run belongs.
-_OLD_INPUTS = f"""
-SELECT run_id FROM input WHERE (SELECT ended FROM run WHERE id = input.run_id AND "trigger" <> 'ask'
-    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
-) < ?
-ORDER BY run_id LIMIT ?
-"""  # noqa: E501
+_OLD_RUNS_WITH_INPUTS = _OLD_RUNS_WITH_STEPS.replace("step", "input").replace(
+    "AND id NOT IN", "AND \"trigger\" <> 'ask' AND id NOT IN"
+)
 
 
 def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime) -> int:
@@ -92,7 +91,9 @@ def _delete_steps(connection: Connection, before: int) -> int:
     runs = [(id_,) for id_, _ in rows]
     for table in ("step", "told"):
         connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
-    inputs = connection.execute(_OLD_INPUTS, (before, SLICE)).fetchall()
+    inputs = [
+        (id_,) for id_, _ in connection.execute(_OLD_RUNS_WITH_INPUTS, (before, before, SLICE))
+    ]
     connection.executemany("DELETE FROM input WHERE run_id = ?", inputs)
     return max(len(runs), len(inputs))
 
@@ -106,8 +107,9 @@ def _delete_runs(connection: Connection, before: int, limits: RetentionLimits) -
     query = f"{_OLD_RUNS.format(newest=NEWEST)} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
     if limits.reports is not None:
-        keep_deliveries = f"UPDATE outbox SET run_id = NULL WHERE run_id = ? AND {_REPORT_FILE}"
-        connection.executemany(keep_deliveries, [(id_,) for id_ in runs])
+        condition, values = _is_report_file(limits.file_targets)
+        keep_deliveries = f"UPDATE outbox SET run_id = NULL WHERE run_id = ? AND {condition}"
+        connection.executemany(keep_deliveries, [(id_, *values) for id_ in runs])
     connection.executemany("DELETE FROM run WHERE id = ?", [(id_,) for id_ in runs])
     if runs:
         connection.execute("DELETE FROM definition WHERE hash NOT IN (SELECT definition FROM run)")
@@ -127,32 +129,36 @@ def find_old_texts(connection: Connection, now: datetime) -> tuple[list[bytes], 
     return find_unused_texts(connection, before), before
 
 
-# The condition for a delivery of a file whose path names the slot or the run: other paths are
-# overwritten by later reports.
-_REPORT_FILE = (
-    "status = 'delivered' AND receipt LIKE '/%'"
-    " AND (options LIKE '%{slot%' OR options LIKE '%{run}%')"
-)
+def _is_report_file(file_targets: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the condition for a delivery of a file whose path names the slot or the run, and its
+    values: other paths are overwritten by later reports.
+    """
+    condition = (
+        "status = 'delivered' AND receipt LIKE '/%' AND (options LIKE '%{slot%'"
+        " OR options LIKE '%{run}%' OR options NOT LIKE '%\"path\":%'"
+        f" AND target IN ({placeholders(file_targets)}))"
+    )
+    return condition, tuple(file_targets)
 
 
 def find_old_reports(
-    connection: Connection, before: datetime
+    connection: Connection, before: datetime, file_targets: Collection[str] = ()
 ) -> tuple[list[tuple[int, str]], set[str]]:
     """Return (delivery id, path) of up to 1,000 report files delivered before `before`, and those
     of the paths to which a later report was written, as the file had been moved away.
     """
     moment = to_microseconds(before)
+    condition, values = _is_report_file(file_targets)
     rows = connection.execute(
-        f"SELECT id, receipt FROM outbox WHERE {_REPORT_FILE} AND created < ?"
-        " ORDER BY id LIMIT 1000",
-        (moment,),
+        f"SELECT id, receipt FROM outbox WHERE {condition} AND created < ? ORDER BY id LIMIT 1000",
+        (*values, moment),
     )
     reports = [(id_, receipt) for id_, receipt in rows]
     paths = {path for _, path in reports}
     later_rows = connection.execute(
-        f"SELECT receipt FROM outbox WHERE {_REPORT_FILE} AND created >= ?"
+        f"SELECT receipt FROM outbox WHERE {condition} AND created >= ?"
         f" AND receipt IN ({placeholders(paths)})",
-        (moment, *paths),
+        (*values, moment, *paths),
     )
     return reports, {path for (path,) in later_rows}
 

@@ -29,9 +29,11 @@ _RESULT_WORDS = {
     },
     "zh": {"done": "执行成功", "failed": "[失败]", "partial": "[部分输出]", "error": "[错误]"},
 }
-# Far above what a tool of ours puts out; what a user's tool puts out beyond it would only fill the
-# context.
+# What a tool puts out beyond it would only fill the context.
 MAX_CHARS = 100_000
+# Bytes of a file or an output in a result of our tools. With the notes on what they have left out
+# themselves it is not cut here once more.
+MAX_TEXT_BYTES = 99_000
 MAX_LOGGED = 2_000  # characters of a failure in the log: the words may be those of a server
 
 _log = structlog.get_logger()

@@ -6,7 +6,7 @@ Templates draw them. Positions and sizes are in per cent of the drawing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 # Where runs of several kinds share one mark, the first kind in this order is shown.
@@ -109,7 +109,10 @@ class Chart(NamedTuple):
 
 
 def percent_between(at: datetime, begin: datetime, end: datetime) -> float:
-    """Return the position of a time between two others."""
+    """Return the position of a time between two others, also where clocks change between them: the
+    difference of two times of one zone is what a clock on the wall shows.
+    """
+    at, begin, end = (time.astimezone(UTC) for time in (at, begin, end))
     return round(100 * (at - begin) / (end - begin), 3)
 
 

@@ -70,7 +70,17 @@ def _request_routines(client: Client) -> list[Any]:
 def show_routine(client: Client, *, name: str, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show one routine: its definition, its slots, its runs."""
     quoted_name = quote(name)
-    definition = client.request("GET", f"/v1/routines/{quoted_name}")
+    try:
+        definition = client.request("GET", f"/v1/routines/{quoted_name}")
+    except ApiError as error:
+        # runs of `ask` and rehearsals have no routine's file, and that of others may be gone
+        runs_path = f"/runs?routine={quoted_name}"
+        if (
+            error.code != "not_found"
+            or not client.request("GET", f"/v1{runs_path}&limit=1")["items"]
+        ):
+            raise
+        raise PageMoved(runs_path) from None
     try:
         explanation = str(client.request("GET", f"/v1/routines/{quoted_name}/why")["sentence"])
     except ApiError as error:
@@ -102,12 +112,15 @@ def show_runs(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context
     for key, value in filters.items():
         path += f"&{key}={quote(value)}"
     answer = client.request("GET", path)
+    names = [routine["name"] for routine in _request_routines(client)]
+    if filters.get("routine") and filters["routine"] not in names:
+        names.append(filters["routine"])
     return "runs.html", {
         "title": "Runs",
         "runs": answer["items"],
         "next": answer["next"],
         "filters": filters,
-        "names": [routine["name"] for routine in _request_routines(client)],
+        "names": names,
         "statuses": [status for status in WORST_FIRST if status not in ("missed", "silent", "due")],
     }
 

@@ -78,6 +78,15 @@ async def test_top_shows_live_runs_and_q_restores_the_terminal(top, home):
     await top.until("\x1b[?1049l")  # the screen that was there before is back
 
 
+async def test_an_arrow_does_not_end_top_and_escape_does(top, home):
+    await top.until("q quits")
+    top.press("\x1b[B")
+    result = await home.agentctl("run", "hello", "--json")
+    await top.until(result.json["id"][-8:])
+    top.press("\x1b")
+    assert await top.process.wait() == 0
+
+
 async def test_ctrl_c_ends_top_like_q(top):
     await top.until("q quits")
     top.press("\x03")

@@ -14,6 +14,7 @@ import pytest
 from daemon.api.listener import open_listener
 from daemon.errors import ConfigError, SocketBusy, StateBusy
 from tests.api.harness import Access, ApiHarness, ask, open_harness
+from tests.cli.agentctl import agentctl
 
 
 def test_the_socket_is_private_from_its_creation(tmp_path: Path) -> None:
@@ -195,6 +196,8 @@ async def test_a_reader_may_read_and_not_change(tmp_path: Path) -> None:
         answer = await ask(harness.path, "POST", "/v1/routines/heartbeat/pause")
         assert (answer.status, answer.json["code"]) == (403, "read_only")
         assert "may look and change nothing" in answer.json["detail"]
+        result = await agentctl(harness.path, "pause", "heartbeat")
+        assert (result.code, "may look and change nothing" in result.err) == (5, True)
         assert not harness.engine.states["heartbeat"].paused
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.app.definition_watcher import DefinitionWatcher, version_of, watch_zone
+from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
+from daemon.definitions.file_versions import version_of
 from daemon.errors import ConfigError, Fault
 from daemon.system.watch import DirectoryWatcher
 from daemon.testing import CONFIG, TestApp
@@ -22,7 +23,7 @@ class Definitions:
         self.times = 0
         self.faults = list(faults)
 
-    async def __call__(self):
+    async def __call__(self, versions):
         self.times += 1
         self.read_count.release()
         if self.faults:
@@ -60,7 +61,7 @@ async def test_a_change_during_a_reload_causes_one_more_reload(tmp_path):
     has_entered, may_go_on = asyncio.Event(), asyncio.Event()
     times = []
 
-    async def slow():
+    async def slow(versions):
         times.append(1)
         has_entered.set()
         await may_go_on.wait()
@@ -92,7 +93,7 @@ async def test_changes_are_taken_up_at_once_where_someone_waits_for_them(tmp_pat
 async def test_who_waits_for_changes_waits_for_a_reload_under_way(tmp_path):
     has_entered, may_go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow():
+    async def slow(versions):
         has_entered.set()
         await may_go_on.wait()
 
@@ -111,7 +112,7 @@ async def test_who_waits_for_changes_waits_for_a_reload_under_way(tmp_path):
 async def test_nobody_waits_for_a_look_that_a_stop_has_broken_off(tmp_path):
     has_entered = asyncio.Event()
 
-    async def endless():
+    async def endless(versions):
         has_entered.set()
         await asyncio.Event().wait()
 

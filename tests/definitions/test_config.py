@@ -117,7 +117,14 @@ def test_every_table_is_read(load: Any) -> None:
                 '(found "opensource"); did you mean "open_source"?'
             ),
         ),
-        ("[providers.a]", "providers.a.kind: is missing"),
+        (
+            "[providers.a]",
+            (
+                'providers.a.kind: is missing; one of "openai", "claude", "minimax", '
+                '"open_source", "command", "offline", "scripted"'
+            ),
+        ),
+        ('[chat.a]\ntoken_file = "t"\nallow = [1]', 'chat.a.kind: is missing; one of "telegram"'),
         (
             "[providers]\na = 1",
             (

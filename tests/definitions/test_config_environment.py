@@ -103,6 +103,13 @@ def test_faults_name_the_variable(load: Any) -> None:
     assert "AGENTD_PROVIDERS__LOCAL: is missing" in fault
     assert "(it sets providers.local.base_url of config.toml)" in fault
     assert "config.toml" in faults_of(load, '[log]\nkeep = "x"\n', AGENTD_LOG__LEVEL="debug")[0]
+    (fault,) = faults_of(load, CLAUDE, AGENTD_PROVIDERS__CLOD__MODEL="x")
+    assert fault.startswith(
+        "the environment: AGENTD_PROVIDERS__CLOD__MODEL: config.toml has no [providers.clod]: "
+        "providers.clod.kind is missing"
+    )
+    (fault,) = faults_of(load, "", AGENTD_LOG__KEEP="3", AGENTD_LOG__LEVEL="x")
+    assert fault.startswith("the environment: AGENTD_LOG__LEVEL: expected")
     (fault,) = faults_of(load, "", AGENTD__PROVIDER__MODEL="x", AGENTD__PROVIDER="offline")
     assert fault.startswith("the environment: AGENTD__PROVIDER__MODEL: provider is no table")
 
@@ -203,6 +210,14 @@ def test_validate_names_the_variables_in_force(
     )
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert "the environment variable AGENTD_LOG__LEVEL sets log.level" in notes
+
+
+def test_a_fault_beside_one_of_a_variable_keeps_its_line(load: Any) -> None:
+    config = load("[log]\nlevel = 'info'\n", AGENTD_LOG__FORMAT="full")
+    keys = ("log.level", "log.format")
+    faults = [Fault(file=str(config.file), key=key, found="", problem="odd") for key in keys]
+    located = [(fault.key, fault.line) for fault in config.with_lines(faults)]
+    assert located == [("log.format", None), ("log.level", 2)]
 
 
 _NAMES = st.from_regex(r"[A-Z0-9_]{1,12}", fullmatch=True)

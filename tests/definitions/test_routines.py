@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.tables import BUILT_IN_TARGETS
+from daemon.definitions.file_versions import version_of
 from daemon.definitions.reading import Conflict, CrossFieldCheck
 from daemon.definitions.routines.checks import reference_checks
 from daemon.definitions.routines.folder import (
@@ -829,6 +830,36 @@ def test_a_file_that_changed_just_now_is_read_again(tmp_path: Path) -> None:
     first = load_folder(tmp_path, cache=cache)
     cache.begin("checks")
     assert load_folder(tmp_path, cache=cache).routines["one"] is not first.routines["one"]
+
+
+def test_a_file_whose_version_was_listed_is_not_looked_at_again(tmp_path: Path) -> None:
+    file, new, gone = (tmp_path / f"{name}.toml" for name in ("one", "new", "gone"))
+    for path in (file, gone):
+        path.write_text("[run]\nprompt = 'p'\n")
+    cache = FileCache(settled_after=-60)
+    cache.begin("checks")
+    first = load_folder(tmp_path, cache=cache)
+    versions = {str(path): version_of(path) for path in (file, gone)}
+    file.write_text("[run]\nprompt = 'another'\n")
+    new.write_text("[run]\nprompt = 'new'\n")
+    gone.unlink()
+    cache.begin("checks", versions=versions)
+    second = load_folder(tmp_path, cache=cache)
+    assert second.routines["one"] is first.routines["one"], "read by the next load"
+    assert set(second.routines) == {"one", "new"}
+    cache.begin("checks", versions={str(file): version_of(file)})
+    assert load_folder(tmp_path, cache=cache).routines["one"].run.prompt == "another"
+
+
+def test_a_listed_file_that_is_a_pipe_by_now_is_not_opened(tmp_path: Path) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text("[run]\nprompt = 'p'\n")
+    cache = FileCache(settled_after=-60)
+    versions = {str(file): version_of(file)}
+    file.unlink()
+    os.mkfifo(file)
+    cache.begin("checks", versions=versions)
+    assert "not a regular file" in str(load_folder(tmp_path, cache=cache).faults["one"])
 
 
 @pytest.mark.parametrize(

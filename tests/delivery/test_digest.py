@@ -1,5 +1,6 @@
 """The digest, sent when due and once; and ping targets."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
@@ -173,6 +174,24 @@ async def test_a_late_ping_is_dropped(delivery_of_old):
     with pytest.raises(DeliveryFailed, match="too late") as error:
         await PingChannel("http://127.0.0.1:1/x").send(delivery_of_old)
     assert not error.value.retry
+
+
+async def test_a_ping_that_was_put_off_hides_no_later_one(delivery_of_old):
+    now = datetime.now(UTC)
+    success = replace(delivery_of_old, created=now)
+    failure = replace(
+        delivery_of_old,
+        id=2,
+        attempts=0,
+        options={"ping": "fail"},
+        created=now + timedelta(minutes=1),
+    )
+    async with Receiver(200, 200).open() as receiver:
+        channel = PingChannel(f"http://127.0.0.1:{receiver.port}/uuid")
+        await channel.send(failure)
+        receipt = await channel.send(success)
+    assert [post.target.partition("?")[0] for post in receiver.posts] == ["/uuid/fail"]
+    assert receipt.detail == "not sent, as a later one was sent meanwhile"
 
 
 @pytest.fixture

@@ -63,10 +63,11 @@ async def test_the_time_of_a_run_is_that_of_its_attempts_or_from_its_start_to_it
     ledger.clock.advance(seconds=7)
     ended = ledger.clock.now()
     await ledger.journal.runs.end(once.to(Status.SUCCEEDED, ended=ended, usage=usage))
-    suspended = await ledger.journal.runs.suspend(await ledger.start_run())
+    interrupted = await ledger.start_run()
+    await ledger.journal.runs.suspend(interrupted)
     ledger.clock.advance(hours=1)
-    interrupted = await ledger.journal.runs.claim(suspended.id, owner="next")
-    assert interrupted
+    interrupted = await ledger.journal.runs.claim(interrupted.id, owner="me")
+    assert interrupted is not None
     ended = ledger.clock.now()
     await ledger.journal.runs.end(interrupted.to(Status.SUCCEEDED, ended=ended, active=20.0))
     gated = await ledger.start_run()

@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -274,9 +275,21 @@ async def test_a_report_file_that_was_written_anew_is_not_removed_for_the_old_on
     assert not (tmp_path / "reports/Monday.md").exists()
 
 
-async def apply_retention(
-    ledger: Ledger, clock: FakeClock, workspace: Path, **keep: timedelta
+async def test_report_files_of_a_target_with_a_path_of_its_own_are_removed(
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
+    for target, options in (("archive", {}), ("latest", {}), ("archive", {"path": "last.md"})):
+        run = await ledger.start_run()
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [(target, options)])
+    await deliver(ledger, tmp_path / "reports")
+    clock.move_to(clock.now() + 100 * DAY)
+    await apply_retention(
+        ledger, clock, tmp_path, reports=90 * DAY, file_targets=frozenset({"archive"})
+    )
+    assert sorted(path.name for path in (tmp_path / "reports").iterdir()) == ["2.md", "3.md"]
+
+
+async def apply_retention(ledger: Ledger, clock: FakeClock, workspace: Path, **keep: Any) -> None:
     upkeep = JournalMaintenance(
         ledger.db,
         ledger.journal,

@@ -1,6 +1,7 @@
 """Charts show every event, and the worst of several kinds."""
 
 from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from daemon.web.charts import (
     make_heat_map,
     make_hour_labels,
     make_time_line,
+    percent_between,
     worst_kind,
 )
 from tests.properties import scaled_settings
@@ -67,6 +69,14 @@ def test_the_time_axis_names_days_and_hours():
         "18:00",
         "Tue 03",
     ]
+
+
+def test_a_time_line_is_as_long_as_the_days_when_clocks_change() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    begin, end = (datetime(2026, 3, day, tzinfo=zone) for day in (29, 31))
+    at = datetime(2026, 3, 29, 12, tzinfo=zone)  # eleven hours after midnight, of 47
+    assert percent_between(at, begin, end) == round(1100 / 47, 3)
+    assert (round(1100 / 47, 3), "12:00") in make_hour_labels(begin, end)
 
 
 def test_a_day_shows_its_worst_kind_and_counts_all():

@@ -24,6 +24,8 @@ from daemon.definitions.config.tables import IDENTITY_FILES
 from daemon.definitions.routines.folder import is_routine_file
 from daemon.definitions.words import display, shorten
 from daemon.errors import Refused
+from daemon.memory.markdown_mirror import FOLDER as MIRROR_FOLDER
+from daemon.memory.markdown_mirror import NAME as MIRROR_NAME
 from daemon.store.connection import APPLICATION
 from daemon.store.database import MIGRATIONS
 from daemon.store.incidents import waiting_subject
@@ -228,6 +230,13 @@ def restore(
                 if log.exists():  # whoever reads the database keeps it from being emptied
                     log.replace(f"{old_database}-wal")
                 report.append(f"what was there is now {old_database}")
+            mirror = state / MIRROR_FOLDER / MIRROR_NAME
+            if mirror.exists():  # what it has would be taken for edits of a person
+                old_mirror = _free_path(
+                    mirror.with_name(f"{MIRROR_NAME}.before-restore-{moment:%Y%m%dT%H%M%S}")
+                )
+                mirror.replace(old_mirror)
+                report.append(f"{MIRROR_NAME} is now {old_mirror}; a start makes it anew")
             for name in ("agentd.db-wal", "agentd.db-shm"):
                 (state / name).unlink(missing_ok=True)
             temporary_file.replace(database)

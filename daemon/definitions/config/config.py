@@ -148,12 +148,10 @@ class Config(Table):
 
         What a variable of the environment sets has none: the file may say something else.
         """
-        located_faults = list(with_lines_of_file(faults, self.file))
-        for index, fault in enumerate(faults):
-            for override in self.overrides:
-                if f"{fault.key}.".startswith((f"{override.key}.", f"{override.key}[")):
-                    located_faults[index] = fault
-        return tuple(located_faults)
+        prefixes = tuple(f"{override.key}{end}" for override in self.overrides for end in ".[")
+        overridden = tuple(fault for fault in faults if f"{fault.key}.".startswith(prefixes))
+        others = [fault for fault in faults if fault not in overridden]
+        return overridden + with_lines_of_file(others, self.file)
 
     def overridden_by(self, overrides: tuple[Override, ...]) -> Self:
         """Set which settings of this config the environment gave; return this config."""

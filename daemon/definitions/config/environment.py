@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from daemon.definitions.shape import format_key_path
@@ -71,7 +71,7 @@ def apply_overrides(data: Json, overrides: Iterable[Override]) -> Json:
 
 
 def name_variables_in(
-    faults: Iterable[Fault], overrides: Iterable[Override], data: Json
+    faults: Iterable[Fault], overrides: Collection[Override], data: Json
 ) -> Iterator[Fault]:
     """Yield the faults, those of a value that a variable gave with the variable as their place.
 
@@ -89,7 +89,22 @@ def name_variables_in(
                 yield _fault(override, fault.key, fault.problem, found=fault.found, hint=fault.hint)
                 break
         else:
-            yield fault
+            yield _fault_of_new_table(fault, overrides, data) or fault
+
+
+def _fault_of_new_table(fault: Fault, overrides: Iterable[Override], data: Json) -> Fault | None:
+    """Return the fault with a variable as its place that makes the table of its key, such as
+    `AGENTD_PROVIDERS__NEW__MODEL` where `providers.new.kind` is missing; None if there is none.
+    """
+    for override in overrides:
+        for end in range(len(override.keys) - 1, 0, -1):
+            table = format_key_path(*override.keys[:end])
+            if fault.key.startswith(f"{table}.") and not _has_key(data, override.keys[:end]):
+                problem = f"config.toml has no [{table}]: {fault.key} {fault.problem}"
+                return replace(
+                    fault, file="the environment", key=override.variable, line=None, problem=problem
+                )
+    return None
 
 
 def _keys_of(variable: str, data: Json) -> tuple[str, ...]:

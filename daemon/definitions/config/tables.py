@@ -273,7 +273,7 @@ class BudgetConfig(Table):
 class ProviderConfig(Table):
     """One model and the way to it."""
 
-    kind: Annotated[str, BeforeValidator(_check_kind)]
+    kind: Annotated[str, BeforeValidator(_check_kind)] = Field(examples=list(PROVIDER_KINDS))
     """Which family of providers: openai, claude, minimax, open_source, command, offline, scripted,
     one that a package brings (entry point `agentd.providers`), or a class of yours as
     "module:Class".

@@ -13,12 +13,16 @@ from daemon.errors import ConfigError
 
 
 def find_broken_chains(
-    routines: Mapping[str, Routine], *, unreadable: Collection[str] = ()
+    routines: Mapping[str, Routine],
+    *,
+    unreadable: Collection[str] = (),
+    among: Iterable[str] | None = None,
 ) -> dict[str, ConfigError]:
     """Return the faults, by name, of routines that name an unknown routine in `after` or
     `context_from`, or that follow themselves through others.
 
-    `unreadable` names routines that exist, but whose files have faults.
+    `unreadable` names routines that exist, but whose files have faults. `among` are the names of
+    the routines to check; None: all.
     """
     names = {*routines, *unreadable}
 
@@ -27,20 +31,23 @@ def find_broken_chains(
         yield from _find_unknown_reporters(routines[name], names)
         yield from _find_cycle(name, routines)
 
-    return _collect_faults(routines, check)
+    return _collect_faults(routines, check, routines if among is None else among)
 
 
 def find_cycles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
     """Return the faults, by name, of routines that follow themselves through others."""
-    return _collect_faults(routines, lambda name: _find_cycle(name, routines))
+    return _collect_faults(routines, lambda name: _find_cycle(name, routines), routines)
 
 
 def _collect_faults(
-    routines: Mapping[str, Routine], check: Callable[[str], Iterable[Conflict]]
+    routines: Mapping[str, Routine],
+    check: Callable[[str], Iterable[Conflict]],
+    names: Iterable[str],
 ) -> dict[str, ConfigError]:
     faults = {}
-    for name, routine in routines.items():
-        if not (_parents_of(routine) or routine.run.context_from):
+    for name in names:
+        routine = routines.get(name)
+        if routine is None or not (_parents_of(routine) or routine.run.context_from):
             continue
         if conflicts := list(check(name)):
             file = display(routine.path or f"{name}.toml")

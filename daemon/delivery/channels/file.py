@@ -27,7 +27,8 @@ from daemon.system.safe_open import copy_access, open_folder_beneath
 _FIELD = re.compile(r"\{(?P<name>[^{}:]*)(?::(?P<format>[^{}]*))?\}")
 # The beginning of the line about its run in each report.
 _RUN_LINE = re.compile(r"^\*Run `(?P<run>[^`\n]*)`", re.MULTILINE)
-_MAX_SAME_NAME = 1000  # files whose names differ only in their number
+# Files whose names differ only in their number: a routine may report each minute of a day.
+_MAX_SAME_NAME = 10_000
 # Bytes. The title and the line that names the run are well within this.
 _HEAD_SIZE = 4096
 # Links cannot be made there (vfat, some network and FUSE file systems).

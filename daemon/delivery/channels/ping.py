@@ -19,7 +19,8 @@ _TIMEOUT = 10.0  # seconds for an answer
 _MAX_TEXT = 10_000  # characters: the service keeps no more
 # Bytes of an answer that are read: all that matters is its status, and that it was not cut off.
 _MAX_READ = 65_536
-# An older ping is not retried: a late success would hide a failure that came after it.
+# An older ping is not retried: a late success would hide a failure that came after it. Nor is one
+# after which a later one was sent.
 _MAX_AGE = timedelta(minutes=10)
 
 
@@ -28,6 +29,8 @@ class PingChannel:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
+        self._latest_end: datetime | None = None
+        """When the latest run ended whose end was sent."""
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Send the ping of a run's end; the receipt is the status of the answer."""
@@ -37,12 +40,19 @@ class PingChannel:
             and delivery.attempts
         ):
             raise DeliveryFailed("too late to say so: the next run will", retry=False)
+        created = delivery.created
+        if created and delivery.attempts and self._latest_end and created < self._latest_end:
+            # for the same reason
+            return Receipt(detail="not sent, as a later one was sent meanwhile")
         event = str(
             delivery.options.get("ping")
             or ("success" if delivery.report.status == "succeeded" else "fail")
         )
         message = compose(delivery)
-        return await self.ping(event, delivery.run, f"{message.title}\n\n{message.body}")
+        receipt = await self.ping(event, delivery.run, f"{message.title}\n\n{message.body}")
+        if created and (self._latest_end is None or created > self._latest_end):
+            self._latest_end = created
+        return receipt
 
     async def ping(self, event: str, run: str, text: str = "") -> Receipt:
         """Send one ping; `event` is "start", "success" or "fail". Raises DeliveryFailed."""

@@ -94,16 +94,15 @@ def get_usage_of_runs(
     """Return (tokens, seconds, dollars) of the last runs of each routine; an unknown price is 0.
 
     The seconds are those that a run was under way: one of a single attempt from its start to its
-    end. Earlier versions wrote no `active` of such a run.
+    end, others as `active` says.
     """
     cost = (
         select(func.sum(SpendingRow.cost)).where(SpendingRow.run_id == RunRow.id).scalar_subquery()
     )
     tokens_of_run: Any = RunRow.input + RunRow.output
-    active = case((col(RunRow.attempt) > 1, RunRow.active), else_=0.0)
-    columns: tuple[Any, ...] = (tokens_of_run, active, RunRow.started, RunRow.ended, cost)
+    times: tuple[Any, ...] = (RunRow.attempt, RunRow.active, RunRow.started, RunRow.ended)
     query = (
-        select(*columns)
+        select(tokens_of_run, cost, *times)
         .where(col(RunRow.ended).is_not(None), RunRow.status != Status.CANCELLED.value)
         .order_by(col(RunRow.id).desc())
         .limit(last)
@@ -112,10 +111,10 @@ def get_usage_of_runs(
         routine: [
             (
                 tokens,
-                active or (ended - (started or ended)).total_seconds(),
+                active if attempt > 1 else (ended - (started or ended)).total_seconds(),
                 (billionths or 0) / 1e9,
             )
-            for tokens, active, started, ended, billionths in session.exec(
+            for tokens, billionths, attempt, active, started, ended in session.exec(
                 query.where(RunRow.routine == routine)
             )
         ]

@@ -30,6 +30,7 @@ from daemon.sandbox.running import CommandResult, PreparedProgram, run
 from daemon.sandbox.sandbox import Sandbox
 from daemon.system.safe_open import open_beneath
 from daemon.tools.builtin.repository import repository_view
+from daemon.tools.executor import MAX_TEXT_BYTES
 
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have
 # none.
@@ -88,9 +89,10 @@ async def run_call(
     context: ToolContext,
     sandbox: SandboxSource,
     zone: str | None = None,
+    max_output_bytes: int = MAX_TEXT_BYTES,
 ) -> CompletedCall:
     """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be
-    started.
+    started. Of the output at most `max_output_bytes` are kept, whatever the policy's limit is.
     """
     verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
     if not context.permits(verdict):
@@ -123,7 +125,7 @@ async def run_call(
                 folder=Path(folder),
                 environment=environment(reach.workspace, zone),
                 seconds=seconds,
-                output_bytes=limits.output_bytes,
+                output_bytes=min(limits.output_bytes, max_output_bytes),
                 repositories=repositories,
             )
         except OSError as error:

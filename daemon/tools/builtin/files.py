@@ -30,6 +30,7 @@ from daemon.policy.reachable_paths import CallPath
 from daemon.sandbox.output import decode_readable
 from daemon.system.file_lock import lock_file
 from daemon.system.safe_open import copy_access, open_beneath, open_folder_beneath
+from daemon.tools.executor import MAX_TEXT_BYTES
 from daemon.tools.registry import FunctionRegistry
 
 _SNIFF_BYTES = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
@@ -57,10 +58,9 @@ def register(registry: FunctionRegistry, settings: LivePolicy) -> None:
         """
         policy = settings.policy
         call_path, _ = check_path(policy, "file_read", {"path": path}, context)
+        max_bytes = min(policy.limits_for(context.routine).output_bytes, MAX_TEXT_BYTES)
         with open_file(call_path) as file:
-            return read_lines(
-                file, call_path.text, offset, limit, policy.limits_for(context.routine).output_bytes
-            )
+            return read_lines(file, call_path.text, offset, limit, max_bytes)
 
     def file_list(path: str = ".", *, context: ToolContext) -> list[Json]:
         """List a folder: name, kind, size in bytes and time of last change of everything in it.
@@ -210,7 +210,8 @@ def read_lines(file: BinaryIO, name: str, offset: int, limit: int, max_bytes: in
     if bytes_left < 0:
         last_line = offset + len(selected_lines) - 1
         reason = "the file is longer than what may be read at once"
-        return f"{text}\n[… cut in line {last_line}: {reason} …]"
+        hint = f"; more follows: offset = {last_line}" if last_line > offset else ""
+        return f"{text}\n[… cut in line {last_line}: {reason}{hint} …]"
     if file.read(1):
         return f"{text}[… more follows: offset = {offset + len(selected_lines)} …]"
     return text or "(the file is empty)"

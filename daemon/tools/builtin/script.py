@@ -34,6 +34,7 @@ from daemon.tools.builtin.command_lines import (
     program_time,
     report_result,
 )
+from daemon.tools.executor import MAX_TEXT_BYTES
 from daemon.tools.registry import FunctionRegistry
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -114,7 +115,7 @@ async def _run(
                 folder=Path(workspace),
                 environment=environment(workspace, zone),
                 seconds=seconds,
-                output_bytes=limits.output_bytes,
+                output_bytes=min(limits.output_bytes, MAX_TEXT_BYTES),
                 repositories=repositories,
             )
         except OSError as error:

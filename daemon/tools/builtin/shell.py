@@ -57,6 +57,7 @@ def register_for_gates(
             context=context,
             sandbox=sandbox,
             zone=zone,
+            max_output_bytes=settings.policy.limits_for(context.routine).output_bytes,
         )
         if call.result.stop_cause:
             report_result(call)  # raises

@@ -37,6 +37,16 @@ function elementAt(position) {
   return candidates.sort((one, other) => distance(one) - distance(other))[0];
 }
 
+// What can be unfolded, by the element with an id around it and the number there: `refresh` replaces all of it.
+function detailsOf(root) {
+  const counts = new Map();
+  return new Map([...root.querySelectorAll("details")].map((element) => {
+    const id = element.closest("[id]").id;
+    counts.set(id, (counts.get(id) ?? 0) + 1);
+    return [`${id}|${counts.get(id)}`, element];
+  }));
+}
+
 // Shows what the page holds now; where the reader is, what is unfolded and what has the focus stay. Returns whether the
 // page may still change.
 async function refresh() {
@@ -45,9 +55,9 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const newMain = page.getElementById("main");
   updateFrame(page);
-  const open = new Set([...main.querySelectorAll("article[id] details[open]")].map((each) => each.closest("article").id));
+  const details = detailsOf(main);
   const focus = positionOf(document.activeElement);
-  for (const id of open) newMain.querySelector(`#${id} details`)?.setAttribute("open", "");
+  for (const [place, element] of detailsOf(newMain)) if (details.get(place)?.open) element.open = true;
   main.replaceChildren(...newMain.childNodes);
   makeWideTablesFocusable();
   if (focus) elementAt(focus)?.focus({ preventScroll: true });

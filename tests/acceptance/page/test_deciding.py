@@ -221,3 +221,15 @@ async def test_the_live_view_lists_runs_under_way_until_they_end(look, daemon):
     await look.wait_for_selector("#live li .run_ended:has-text('succeeded')")
     await look.wait_for_selector("#active", state="hidden")
     (daemon.workspace / "notes.md").unlink()
+
+
+async def test_what_is_unfolded_stays_so_while_a_run_goes_on(look, daemon):
+    run = (await daemon.agentctl("runs", "notes", "--json")).json["items"][0]
+    async with look.expect_response("**/events?run=*"):
+        await look.goto(f"{look.base}/runs/{run['id']}")
+    await look.locator("#p2 summary").click()
+    approval = (await daemon.agentctl("approvals", "--json")).json["items"][0]
+    assert (await daemon.agentctl("approve", approval["id"])).code == 0
+    await look.wait_for_selector("h1 .badge.succeeded")
+    unfolded = "[...document.querySelectorAll('.prompt details[open]')].map(each => each.id)"
+    assert await look.evaluate(unfolded) == ["p2"]

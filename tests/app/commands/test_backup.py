@@ -16,6 +16,8 @@ from daemon.app.commands.backup import backup, restore
 from daemon.app.commands.transfer import export, import_file
 from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError, Refused, StateBusy
+from daemon.memory.markdown_mirror import FOLDER, NAME, Mirror
+from daemon.memory.memory import Memory
 from daemon.models import (
     ApprovalRequest,
     ApprovalStatus,
@@ -166,6 +168,36 @@ async def test_questions_of_restored_runs_are_asked_no_more(home, config, tmp_pa
     assert await journal.approvals.get_next_due() is None, "nobody hears that it has expired"
     assert await journal.incidents.get_open_subjects() == set()
     await db.close()
+
+
+async def test_the_mirror_of_a_later_memory_is_not_read_into_a_restored_one(home, config, tmp_path):
+    home.state.mkdir(exist_ok=True)
+
+    async def sync_mirror(**items):
+        db, journal = await open_journal(home.state)
+        memory = Memory(db, clock=FakeClock(START).now)
+        await memory.open()
+        for key, text in items.items():
+            await memory.store(key, text)
+        folder = home.state / FOLDER
+        await Mirror(memory, folder, journal.key_values, clock=FakeClock(START).now).sync()
+        stored_items = {item.key: (item.content, item.category) for item in await memory.items()}
+        await db.close()
+        return stored_items
+
+    await sync_mirror(plants="Twice a week.", bins="On Monday.")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    await sync_mirror(plants="What strangers said.")
+    (home.state / FOLDER / NAME).write_text(
+        (home.state / FOLDER / NAME).read_text().replace("## bins", "## bin")
+    )
+    await sync_mirror()
+    lines = restore(tmp_path / "b", home.state)
+    assert any(line.startswith("MEMORY.md is now ") for line in lines)
+    assert await sync_mirror() == {
+        "plants": ("Twice a week.", "core"),
+        "bins": ("On Monday.", "core"),
+    }
 
 
 async def test_a_backup_restores_identity_skills_tools_and_scripts(home, config, tmp_path):

@@ -118,6 +118,15 @@ async def test_a_repeated_delivery_leaves_one_report_file(channel, workspace, de
     assert len(files(workspace)) == 1
 
 
+async def test_a_report_of_each_minute_of_a_day_has_a_file(channel, workspace, delivery):
+    folder = workspace / "reports/daily-report"
+    folder.mkdir(parents=True)
+    for name in ("2026-11-20.md", *(f"2026-11-20-{number}.md" for number in range(2, 1440))):
+        (folder / name).touch()
+    receipt = await channel.send(delivery("the last"))
+    assert receipt.detail.endswith("2026-11-20-1440.md")
+
+
 async def test_a_repeated_delivery_reuses_its_numbered_file(channel, workspace, delivery):
     await channel.send(delivery("first"))
     second = await channel.send(delivery("second", id_=2, run=OTHER))

@@ -1,6 +1,7 @@
 """The file tools reach exactly the paths that the policy allows."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,6 +71,18 @@ async def test_file_read_counts_a_long_line_as_one(free: Call, workspace: Path) 
     assert (await free("file_read", path="long", offset=2, limit=1)).text.startswith("second\n")
     assert (await free("file_read", path="long", offset=4, limit=1)).text.startswith("fourth\n")
     assert "fewer than 6 lines" in (await free("file_read", path="long", offset=6)).text
+
+
+async def test_all_of_a_long_file_is_read_piece_by_piece(free: Call, workspace: Path) -> None:
+    lines = [f"line {number} {'x' * 80}\n" for number in range(1, 3001)]
+    (workspace / "long").write_text("".join(lines))
+    offset, lines_read = 1, set[str]()
+    while offset:
+        text = (await free("file_read", path="long", offset=offset)).text
+        lines_read |= set(text.splitlines(keepends=True))
+        more = re.search(r"more follows: offset = (\d+)", text)
+        offset = int(more[1]) if more else 0
+    assert set(lines) <= lines_read
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])

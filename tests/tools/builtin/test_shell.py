@@ -1,5 +1,6 @@
 """The shell tool runs exactly the judged command line, and reports its outcome."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -140,6 +141,16 @@ async def test_output_over_the_policy_limit_is_cut_in_the_middle(
     assert result.text.endswith("99999\n100000")
     assert "bytes cut from the middle" in result.text
     assert len(result.text) < 1100
+
+
+async def test_the_note_on_a_long_output_says_how_much_is_missing(
+    call: Call, workspace: Path
+) -> None:
+    (workspace / "log").write_text("a line of a log\n" * 30_000)
+    text = (await call("shell", command="cat log")).text
+    (missing,) = re.findall(r"\[… ([0-9,]+) [^…]* cut[^…]* …\]", text)
+    shown = text.count("a line of a log\n")
+    assert int(missing.replace(",", "")) == 16 * (30_000 - shown - 1)  # the last ends without \n
 
 
 async def test_binary_output_becomes_readable_text(call: Call, workspace: Path) -> None:
