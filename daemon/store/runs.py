@@ -706,12 +706,14 @@ class RunRepository(Repository):
         return await self._db.read(work)
 
     async def find_messages_to_ended(self, since: datetime) -> list[RunMessage]:
-        """Return the messages sent since then to runs that have ended, but for those that a person
-        cancelled, in order, whether the run has read them or not.
+        """Return the messages sent since then to runs that have ended, in order, whether the run
+        has read them or not. Not those to runs that a person cancelled, nor to interrupted ones:
+        a backup that is restored has interrupted all that were under way.
         """
         query = (
             "SELECT told.id, run_id, text, told.event FROM told JOIN run ON run.id = run_id"
-            " WHERE told.at >= ? AND ended IS NOT NULL AND status <> 'cancelled' ORDER BY told.id"
+            " WHERE told.at >= ? AND ended IS NOT NULL"
+            " AND status NOT IN ('cancelled', 'interrupted') ORDER BY told.id"
         )
 
         def work(connection: Connection) -> list[RunMessage]:
