@@ -98,7 +98,7 @@ class ConfigEditor:
 
     def read_table(self, kind: str, name: str) -> dict[str, Any]:
         """Return a table of the config as it is written there."""
-        table: dict[str, Any] = tomllib.loads(self.file.read_text("utf-8"))[kind][name]
+        table: dict[str, Any] = tomllib.loads(self.file.read_text("utf-8-sig"))[kind][name]
         return table
 
     def write_table(
@@ -122,7 +122,7 @@ class ConfigEditor:
         try:
             with lock_config(self.file):
                 text = with_table(
-                    self.file.read_text("utf-8"),
+                    self.file.read_text("utf-8-sig"),
                     kind,
                     table_name,
                     table,
