@@ -99,7 +99,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "agentctl reject": (("agentctl reject 4KD2P", "the run goes on without it"),),
     "agentctl quarantine": (
         ("agentctl quarantine", "what was kept from the models"),
-        ("agentctl quarantine 9", "the text itself"),
+        ("agentctl quarantine 4KD2P", "the text itself"),
     ),
     "agentctl audit": (
         ("agentctl audit --run 7QXZM", "every call of a run and the rule that judged it"),

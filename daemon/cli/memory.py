@@ -53,7 +53,9 @@ def main(call: Call) -> int:
         if options.get("file") is None:  # to export to or import from
             raise
         reason = "not UTF-8 text"
-        if isinstance(error, OSError):
+        if isinstance(error, FileExistsError):
+            reason = "is there already; name another file, or take that one away"
+        elif isinstance(error, OSError):
             reason = error.strerror or str(error) or type(error).__name__
     name = options["file"] or "''"
     call.err.write_line(f"agentctl: {name}: {reason}")

@@ -66,14 +66,17 @@ def list_runs(call: Call) -> int:
     ]
     out.write_table(["", "RUN", "ROUTINE", "BY", "TOOK", "OUTCOME"], rows)
     if answer["next"]:
-        out.write_line(out.paint(f"there are more: {hint_for_more(call.limit)}", DIM))
+        hint = hint_for_more(call.limit, "name a routine, or a --status")
+        out.write_line(out.paint(f"there are more: {hint}", DIM))
     return DONE
 
 
-def hint_for_more(limit: int) -> str:
-    """Return how to see runs that a list of `limit` has left out."""
+def hint_for_more(limit: int, other_way: str) -> str:
+    """Return how to see what a list of `limit` has left out; `other_way` where it is as long as a
+    list can be.
+    """
     if limit >= MAX_LIMIT:
-        return "name a routine, or a --status"
+        return other_way
     return f"-n {min(limit * 5, MAX_LIMIT)} shows them"
 
 

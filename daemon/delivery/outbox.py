@@ -241,9 +241,9 @@ class Outbox:
         try:
             await self._journal.outbox.mark_delivered(delivery.id, proof)
         except NotFound:  # it was deleted with its run
-            del self._unwritten_receipts[delivery.id]
+            self._unwritten_receipts.pop(delivery.id, None)
             raise
-        del self._unwritten_receipts[delivery.id]
+        self._unwritten_receipts.pop(delivery.id, None)
         self._metrics.count_delivery(delivery.target, "delivered")
 
     async def _leave_out(self, delivery: Delivery, reason: TargetAbsent | RecipientRemoved) -> None:

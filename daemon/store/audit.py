@@ -224,13 +224,18 @@ class AuditRepository(Repository):
         Raises NotFound.
         """
         part = id_or_part.upper()
+        if len(part) < SHORTEST_PART:
+            raise NotFound(
+                f"there is no such text: {id_or_part!r}; give at least {SHORTEST_PART} characters "
+                "of an id"
+            )
 
         def query(session: Session) -> list[QuarantinedResult]:
             from daemon.store.queries.audit import find_quarantined_by_part
 
             return find_quarantined_by_part(session, part, 2)
 
-        texts = await self._db.query(query) if len(part) >= SHORTEST_PART else []
+        texts = await self._db.query(query)
         if len(texts) != 1:
             problem = "there is no such text" if not texts else "several texts have such an id"
             raise NotFound(f"{problem}: {id_or_part!r}; `agentctl quarantine` shows what is kept")

@@ -62,7 +62,8 @@ SELECT coalesce((
     SELECT id - 1 FROM spending WHERE id > ? AND {_UNDER_WAY} ORDER BY id LIMIT 1
 ), (SELECT max(id) FROM spending), 0)
 """
-# One seek for each routine instead of a walk through the history; see runs.py.
+# One seek for each routine instead of a walk through the history; see runs.py. The status is put
+# together, so that SQLite does not look for it by its index, among all successes of other routines.
 _LAST_SUCCESSES = """
 WITH RECURSIVE name (routine) AS (
     SELECT min(routine) FROM run
@@ -70,7 +71,7 @@ WITH RECURSIVE name (routine) AS (
     SELECT (SELECT min(routine) FROM run WHERE routine > name.routine) FROM name WHERE name.routine IS NOT NULL
 )
 SELECT name.routine, (
-    SELECT ended FROM run WHERE run.routine = name.routine AND status = 'succeeded' ORDER BY id DESC LIMIT 1
+    SELECT ended FROM run WHERE run.routine = name.routine AND status || '' = 'succeeded' ORDER BY id DESC LIMIT 1
 ) FROM name WHERE name.routine IS NOT NULL
 """  # noqa: E501
 

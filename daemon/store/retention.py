@@ -60,14 +60,11 @@ WHERE (SELECT ended FROM run WHERE id = with_steps.run_id AND id NOT IN
 ) < ?
 LIMIT ?
 """
-# The oldest inputs of such runs. Not those of a person's questions, which tell to which
+# The same of runs that have an input. Not those of a person's questions, which tell to which
 # conversation a run belongs.
-_OLD_INPUTS = f"""
-SELECT run_id FROM input WHERE (SELECT ended FROM run WHERE id = input.run_id AND "trigger" <> 'ask'
-    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
-) < ?
-ORDER BY run_id LIMIT ?
-"""  # noqa: E501
+_OLD_RUNS_WITH_INPUTS = _OLD_RUNS_WITH_STEPS.replace("step", "input").replace(
+    "AND id NOT IN", "AND \"trigger\" <> 'ask' AND id NOT IN"
+)
 
 
 def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime) -> int:
@@ -94,7 +91,9 @@ def _delete_steps(connection: Connection, before: int) -> int:
     runs = [(id_,) for id_, _ in rows]
     for table in ("step", "told"):
         connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
-    inputs = connection.execute(_OLD_INPUTS, (before, SLICE)).fetchall()
+    inputs = [
+        (id_,) for id_, _ in connection.execute(_OLD_RUNS_WITH_INPUTS, (before, before, SLICE))
+    ]
     connection.executemany("DELETE FROM input WHERE run_id = ?", inputs)
     return max(len(runs), len(inputs))
 

@@ -173,8 +173,9 @@ def select_last(
     """Return the work that reads the newest run of a routine in one of these statuses, older than
     the run `before`; a caller may read more in the same transaction.
     """
+    # the status is put together: by its index SQLite would walk over the runs of all routines
     clauses = (
-        f"WHERE routine = ? AND status IN ({placeholders(statuses)}) AND id < ?"
+        f"WHERE routine = ? AND status || '' IN ({placeholders(statuses)}) AND id < ?"
         " ORDER BY id DESC LIMIT 1"
     )
     values = (routine, *statuses, before or AFTER_EVERY_ID)

@@ -45,9 +45,9 @@ async def test_a_name_that_is_too_long_for_a_path_is_not_found(harness: ApiHarne
 
 
 def test_the_hint_for_more_runs_names_a_number_that_is_taken() -> None:
-    assert hint_for_more(20) == "-n 100 shows them"
-    assert hint_for_more(300) == "-n 1000 shows them"
-    assert hint_for_more(1000) == "name a routine, or a --status"
+    assert hint_for_more(20, "name a routine") == "-n 100 shows them"
+    assert hint_for_more(300, "name a routine") == "-n 1000 shows them"
+    assert hint_for_more(1000, "name a routine") == "name a routine"
 
 
 async def test_what_cannot_be_imported_is_told_in_one_line(
@@ -59,6 +59,9 @@ async def test_what_cannot_be_imported_is_told_in_one_line(
     assert (result.code, result.err) == (2, "agentctl: the body is over 1000000 bytes\n")
     result = await agentctl(harness.path, "memory", "import", "")
     assert (result.code, result.err) == (1, "agentctl: '': No such file or directory\n")
+    result = await agentctl(harness.path, "memory", "export", str(long_line))
+    assert result.code == 1
+    assert result.err.endswith("is there already; name another file, or take that one away\n")
 
 
 async def test_an_unknown_run_is_named_as_typed(harness: ApiHarness) -> None:

@@ -540,6 +540,14 @@ async def test_status_says_why_a_delivery_waits_unless_an_incident_does(
     assert await line() == "  deliveries  1 delivered, 1 pending"
 
 
+async def test_a_list_of_incidents_says_that_there_are_more(harness: ApiHarness) -> None:
+    for number in range(3):
+        await harness.journal.incidents.report(f"target t{number}", "nobody listens")
+    assert "there are more" not in (await agentctl(harness.path, "incidents", "-n", "3")).out
+    short_list = (await agentctl(harness.path, "incidents", "-n", "2")).out
+    assert short_list.endswith("\nthere are more: -n 10 shows them\n")
+
+
 def test_of_many_routines_that_wait_for_a_person_the_first_are_named() -> None:
     stream = io.StringIO()
     out = OutputStream(stream, {})

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import UTC, datetime
 
-from daemon.models import Run, Usage
+from daemon.models import Run, Status, Usage
+from daemon.store.database import Work
+from daemon.store.history import _LAST_SUCCESSES
 from daemon.store.records import CallOutcome, ModelCall
-from tests.store.conftest import Ledger
+from daemon.store.run_rows import select_last
+from tests.store.conftest import Ledger, in_a_file
 
 
 def call(run: Run, outcome: CallOutcome, tokens: int, cost: int | None = None) -> ModelCall:
@@ -55,3 +59,44 @@ async def test_calls_of_a_process_that_died_count_with_the_most_they_can_have_us
     await spending.record(call(run, CallOutcome.ANSWERED, 5))
     assert await tokens_of(ledger) == 1005
     assert await tokens_of(ledger) == 1005
+
+
+@in_a_file
+async def test_the_last_success_of_a_routine_costs_the_same_however_often_others_succeed(
+    ledger: Ledger,
+) -> None:
+    async def end_run(routine: str, status: Status) -> None:
+        await ledger.journal.runs.end((await ledger.start_run(routine)).to(status))
+
+    def count_instructions(connection: sqlite3.Connection, work: Work[object]) -> int:
+        ticks = 0
+
+        def tick() -> int:
+            nonlocal ticks
+            ticks += 1
+            return 0
+
+        connection.set_progress_handler(tick, 10)  # of SQLite's virtual machine
+        work(connection)
+        connection.set_progress_handler(None, 0)
+        return ticks
+
+    works: list[Work[object]] = [
+        select_last("broken", [Status.SUCCEEDED]),
+        lambda connection: connection.execute(_LAST_SUCCESSES).fetchall(),
+    ]
+    await end_run("broken", Status.SUCCEEDED)
+    counts = []
+    for runs in (10, 200):
+        await end_run("broken", Status.FAILED)
+        for _ in range(runs):
+            await end_run("daily", Status.SUCCEEDED)
+        counts.append(
+            [
+                await ledger.db.read(
+                    lambda connection, work=work: count_instructions(connection, work)
+                )
+                for work in works
+            ]
+        )
+    assert all(later < 2 * earlier + 10 for earlier, later in zip(*counts, strict=True)), counts

@@ -194,6 +194,8 @@ async def test_an_unknown_quarantined_result_names_agentctl_quarantine(build_har
     harness = build_harness("Done.")
     with pytest.raises(NotFound, match="agentctl quarantine"):
         await harness.journal.audit.get_quarantined("NOSUCH")
+    with pytest.raises(NotFound, match="give at least 4 characters of an id"):
+        await harness.journal.audit.get_quarantined("9")
 
 
 async def test_erasure_of_a_run_removes_its_approvals_and_quarantined_results(

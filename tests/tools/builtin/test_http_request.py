@@ -148,6 +148,8 @@ async def test_http_request_returns_status_type_and_body(
     server.says("/latin", "schön".encode("latin-1"), Content_Type="text/plain; charset=iso-8859-1")
     server.says("/picture", b"\x89PNG\0\0", Content_Type="image/png")
     server.says("/packed", gzip.compress(b"packed"), Content_Encoding="GZIP")
+    parts = gzip.compress(b"pac") + gzip.compress(b"ked") + b"\0\0"
+    server.says("/parts", parts, Content_Encoding="gzip")
     here = f"http://here.example:{server.port}"
 
     assert (await ask(f"{here}/a?b=c")).value == {
@@ -163,6 +165,7 @@ async def test_http_request_returns_status_type_and_body(
         "/latin": "schön",
         "/picture": "(6 bytes that are no text)",
         "/packed": "packed",
+        "/parts": "packed",
     }.items():
         assert (await ask(here + path)).value["body"] == body, path
 
@@ -533,6 +536,16 @@ async def test_the_address_that_is_requested_is_the_one_that_was_judged(
     assert f"\r\nhost: [::1]:{server.port}\r\n" in server.requests[0].lower()
 
 
+async def test_blanks_around_the_value_of_a_header_are_left_out(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    server.says("/", b"done")
+    ask = asking(rule(f"here.example:{server.port}"))
+    headers = {"Authorization": " Bearer x "}
+    assert (await ask(f"http://here.example:{server.port}/", headers=headers)).ok
+    assert "authorization: Bearer x\r\n" in server.requests[0]
+
+
 async def test_a_post_without_a_body_says_that_it_has_none(
     asking: Callable[..., Ask], server: Server
 ) -> None:
@@ -575,6 +588,7 @@ async def test_long_and_compressed_bodies_are_cut(
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"text" * 9)[:-9],
         b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 4\r\n\r\nabcd",
         b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
         b"",

@@ -212,7 +212,7 @@ def _make_headers(headers: dict[str, str], body: str | None) -> dict[str, str]:
             )
         if name.lower() in _CONNECTION_HEADERS:
             raise ToolFailed(f"the header {name} cannot be chosen; leave it out")
-        request_headers[name.lower()] = value
+        request_headers[name.lower()] = value.strip()  # blanks around it are not part of a value
     if body is not None:
         request_headers.setdefault(
             "content-type", "application/json" if _is_json(body) else "text/plain; charset=utf-8"

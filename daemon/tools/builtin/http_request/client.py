@@ -26,6 +26,7 @@ from daemon.tools.builtin.http_request.addresses import Address, Network, explai
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
 _CONNECT_TIMEOUT = 10.0  # seconds for one address
 _MAX_ADDRESSES = 4  # a name with more is tried no further
+_GZIP_BEGINNING = b"\x1f\x8b"
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -145,7 +146,8 @@ async def _read_body(
 ) -> tuple[bytes, bool]:
     """Return the beginning of a body, unpacked, and whether there is more of it.
 
-    Unpacked bit by bit: a small answer can hold more than the memory.
+    Unpacked bit by bit: a small answer can hold more than the memory. Raises ToolFailed for a
+    packed body that ends in its middle.
     """
     encoding = encoding.lower()
     decompressor = (
@@ -157,7 +159,18 @@ async def _read_body(
         raise ToolFailed(f"the answer is packed as {encoding!r:.40}, which was not asked for")
     data = b""
     async for chunk in stream:
-        data += decompressor.decompress(chunk, max_bytes + 1 - len(data)) if decompressor else chunk
+        while chunk and len(data) <= max_bytes:
+            if decompressor is None:
+                data, chunk = data + chunk, b""
+                continue
+            if decompressor.eof:  # gzip may have several parts; what else stands there is no part
+                if not chunk.startswith(_GZIP_BEGINNING[: len(chunk)]):
+                    break
+                decompressor = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            data += decompressor.decompress(chunk, max_bytes + 1 - len(data))
+            chunk = decompressor.unused_data
         if len(data) > max_bytes:
             return data[:max_bytes], True
+    if decompressor is not None and data and not decompressor.eof:
+        raise ToolFailed("the answer broke off in the middle of its packed body", transient=True)
     return data, False
