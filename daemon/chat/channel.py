@@ -54,6 +54,10 @@ class ChatChannel:
         """`table` returns `[chat.NAME]` as it is now: who is off its list gets nothing more."""
         self._name, self._chat, self._table = name, chat, table
         self._journal, self._live_answers = journal, live_answers
+        self._unwritten_messages: dict[int, ChatMessage] = {}
+        """The message of a delivery that arrived, and that the journal has not taken yet: it is not
+        sent again while the disk is full.
+        """
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Send the messages of a delivery that have not arrived yet; the receipt has their ids."""
@@ -62,6 +66,8 @@ class ChatChannel:
             await self._live_answers.finish(delivery.run)
         parts, buttons = await self._parts_of(delivery)
         messages = self._journal.chat_messages
+        if delivery.id in self._unwritten_messages:
+            await self._record(delivery.id)
         message_ids = {
             message.part: message.message
             for message in await messages.find_of_delivery(self._name, delivery.id)
@@ -76,20 +82,24 @@ class ChatChannel:
                 message_ids[number] = await self._send(
                     conversation, part, rows, reply_to=reply_to, draft=draft if not number else None
                 )
-                await messages.record(
-                    ChatMessage(
-                        chat=self._name,
-                        conversation=conversation,
-                        message=message_ids[number],
-                        run=delivery.run or None,
-                        delivery=delivery.id,
-                        part=number,
-                    )
+                self._unwritten_messages[delivery.id] = ChatMessage(
+                    chat=self._name,
+                    conversation=conversation,
+                    message=message_ids[number],
+                    run=delivery.run or None,
+                    delivery=delivery.id,
+                    part=number,
                 )
+                await self._record(delivery.id)
         except ChatFailed as error:
             raise DeliveryFailed(str(error), retry=error.retry, after=error.after) from None
         numbers = ", ".join(message_ids[number] for number in sorted(message_ids))
         return Receipt(detail=f"message {numbers}")
+
+    async def _record(self, delivery: int) -> None:
+        """Write the message of a delivery that has arrived. Raises StoreFull."""
+        await self._journal.chat_messages.record(self._unwritten_messages[delivery])
+        self._unwritten_messages.pop(delivery, None)
 
     async def refresh_questions(self, run: str) -> None:
         """Edit the messages that asked about calls of a run, so that they show each decision.

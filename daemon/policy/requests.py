@@ -152,7 +152,8 @@ def _analyze_git(
     """
     repository_path = reach.resolve(repository if isinstance(repository, str) else "")
     repository_reach = replace(reach, workspace=repository_path.real, readable=())
-    pipelines = parse_line(f"git {command}")
+    # models write the program, too, as in a line of the shell
+    pipelines = parse_line(f"git {command.strip().removeprefix('git ')}")
     command_words = pipelines[0].commands[0]
     if (
         len(pipelines) > 1
@@ -426,6 +427,11 @@ def _expand_words(
     return expanded_words
 
 
+# Programs that look at what a path names, and open it only if it is a folder: they may be shown a
+# socket or a device.
+_OPEN_NO_FILE = frozenset({"[", "du", "find", "ls", "readlink", "realpath", "stat", "test"})
+
+
 def _fit_profile(
     profile: ReadOnlyProgram | None, words: Sequence[Word], reach: ReachablePaths
 ) -> tuple[ParsedCommand, tuple[CallPath, ...], CallRejected | None]:
@@ -443,7 +449,7 @@ def _fit_profile(
             for path in (*parsed_command.files, *parsed_command.trees)
             if path != os.devnull
         )
-        for call_path in paths:
+        for call_path in paths if words[0].text not in _OPEN_NO_FILE else ():
             refuse_devices(call_path)
         for path in parsed_command.no_folders:
             if reach.on_disk and os.path.isdir(reach.resolve(path).real):  # noqa: PTH112 - as above

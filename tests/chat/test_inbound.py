@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from daemon.models import Status, StepKind, Taint
+from daemon.errors import StoreFull
+from daemon.models import DeliveryStatus, Status, StepKind, Taint
+from daemon.store.chat_messages import ChatMessageRepository
 from daemon.testing import TestApp, tool_call
 from tests.fakes.telegram import ADA, EVE, GROUP, FakeTelegram, Refusal
 
@@ -95,6 +97,30 @@ async def test_a_message_is_answered_by_a_run_that_asks_and_the_next_one_knows_i
         await app.take()
         turns = [message for message in app.model.calls[2].messages if message.role != "system"]
         assert [message.role for message in turns] == ["user"]
+
+
+class FullChatMessages(ChatMessageRepository):
+    """A repository whose disk is full."""
+
+    async def record(self, message):
+        raise StoreFull("the disk is full")
+
+
+async def test_a_message_that_arrived_is_not_sent_again_while_the_disk_is_full(app, telegram):
+    async with app:
+        await app.run("disks")
+        journal = app.daemon.store.journal
+        repository = journal.chat_messages
+        journal.chat_messages = FullChatMessages(journal._db, clock=journal._clock)
+        await app.deliver()
+        for _ in range(2):
+            app.advance(minutes=2)
+            await app.deliver()
+        assert len(telegram.messages) == 1
+        journal.chat_messages = repository
+        app.advance(minutes=10)
+        (delivery,) = await app.deliver()
+        assert (len(telegram.messages), delivery.status) == (1, DeliveryStatus.DELIVERED)
 
 
 async def test_people_who_are_not_on_the_list_get_nothing(app, telegram):

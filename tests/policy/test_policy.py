@@ -3,6 +3,7 @@ which words.
 """
 
 import hashlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -356,6 +357,24 @@ def test_a_denied_path_is_denied_by_each_name_it_has(
                     continue  # what is denied lies beneath, too
                 verdict = policy.judge(tool, call, routine="x")
                 assert verdict.allows is allows, (pattern, call)
+
+
+def test_a_fifo_is_looked_at_and_not_opened(shipped_policy: Policy, workspace: Path) -> None:
+    os.mkfifo(workspace / "fifo")
+    for line, allows in (
+        ("ls -l fifo", True),
+        ("stat fifo", True),
+        ("find fifo -type p", True),
+        ("test -p fifo", True),
+        ("[ -p fifo ]", True),
+        ("cat fifo", False),
+        ("file fifo", False),
+        ("grep -r x fifo", False),
+        ("wc < fifo", False),
+        ("ls < fifo", False),
+    ):
+        verdict = shipped_policy.judge("shell", {"command": line}, routine="x")
+        assert verdict.allows is allows, line
 
 
 @pytest.mark.parametrize("effect", [Effect.DENY, Effect.ASK])

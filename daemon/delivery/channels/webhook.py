@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Statuses that the same bytes would get again, so that a retry cannot help.
 _PERMANENT_STATUSES = frozenset([400, 405, 410, 411, 413, 414, 415, 422])
+# What a title, and the reason of a failure, may take of a limit, as a divisor.
+_SHARE_OF_LIMIT = 8
 # Bytes of an answer that are read: all that matters is its status, and that it was not cut off.
 _MAX_READ = 65_536
 
@@ -113,35 +115,48 @@ def _make_messages(delivery: Delivery, limit: int | None) -> list[tuple[str, byt
     body = _make_body(delivery, message, message.body, 1, 1)
     if limit is None or len(body) <= limit:
         return [(message_id, body)]
+    # else a long title or reason, which is in each part, would leave no room for the report
+    longest = limit // _SHARE_OF_LIMIT
     parts = split_up_to_max_parts(
         message.body,
         limit,
-        size=lambda text: len(_make_body(delivery, message, text, 99, 99)),
+        size=lambda text: len(_make_body(delivery, message, text, 99, 99, longest)),
         run=delivery.run,
         sanitize=message.sanitize,
     )
     return [
-        (f"{message_id}-{number}", _make_body(delivery, message, part, number, len(parts)))
+        (f"{message_id}-{number}", _make_body(delivery, message, part, number, len(parts), longest))
         for number, part in enumerate(parts, 1)
     ]
 
 
-def _make_body(delivery: Delivery, message: Message, text: str, number: int, count: int) -> bytes:
+def _make_body(
+    delivery: Delivery,
+    message: Message,
+    text: str,
+    number: int,
+    count: int,
+    longest: int | None = None,
+) -> bytes:
+    """Return a part of a report as JSON; its title and the reason of a failure have at most
+    `longest` bytes each.
+    """
     report, options = delivery.report, delivery.options
+    clean = neutralize if report.taint else strip_controls
+    detail = options.get("detail") and clean(str(options["detail"]))
     data: Json = {
         "delivery": delivery.id,
         "run": delivery.run or None,
         "routine": delivery.routine or None,
         "slot": report.slot.astimezone(UTC).isoformat(),
         "status": report.status.value,
-        "title": message.title,
+        "title": _shorten(message.title, longest, message.sanitize),
         "about": message.about,
         "report": text,
         "part": number,
         "parts": count,
         **{key: options.get(key) for key in ("trigger", "started", "ended")},
-        "detail": options.get("detail")
-        and (neutralize if report.taint else strip_controls)(str(options["detail"])),
+        "detail": detail and _shorten(detail, longest, clean),
     }
     event = options.get("notice") or f"run.{report.status.value}"
     payload = {
@@ -150,6 +165,20 @@ def _make_body(delivery: Delivery, message: Message, text: str, number: int, cou
         "data": data,
     }
     return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
+
+
+def _shorten(text: str, longest: int | None, sanitize: Callable[[str], str]) -> str:
+    """Return a text of at most `longest` bytes in JSON, with an ellipsis where it was cut."""
+
+    def size(part: str) -> int:
+        return len(json.dumps(part, ensure_ascii=False).encode(errors="replace"))
+
+    if longest is None or size(text) <= longest:
+        return text
+    length = longest
+    while length and size(shortened_text := f"{sanitize(text[:length])}…") > longest:
+        length -= 1
+    return shortened_text if length else "…"
 
 
 async def _read_answer(answer: httpx.Response) -> str:

@@ -270,7 +270,8 @@ def _write_file(call_path: CallPath, data: bytes) -> None:
     """
     path = PurePosixPath(call_path.path_in_root)
     with open_folder_beneath(Path(call_path.root), path.parent.parts, create=True) as folder:
-        _refuse_shared(call_path, folder, path.name)
+        # a file that a person has closed to others stays closed
+        mode = 0o644 & (_check_replaceable(call_path, folder, path.name) | 0o600)
         draft = f".{path.name[:80]}.{token_hex(4)}.part"
         try:
             fd = os.open(
@@ -281,7 +282,7 @@ def _write_file(call_path: CallPath, data: bytes) -> None:
             )
             with os.fdopen(fd, "wb") as file:
                 file.write(data)
-                copy_access(file.fileno(), folder, 0o644)
+                copy_access(file.fileno(), folder, mode)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -334,12 +335,14 @@ def _reserve_space(call_path: CallPath, output_folder: str, size: int) -> Iterat
         yield
 
 
-def _refuse_shared(call_path: CallPath, folder: int, name: str) -> None:
-    """Raise ToolFailed for a name that stands for more than one plain file of this folder."""
+def _check_replaceable(call_path: CallPath, folder: int, name: str) -> int:
+    """Return the permissions of a file that is to be replaced, all of them if there is none. Raise
+    ToolFailed for a name that stands for more than one plain file of this folder.
+    """
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        return
+        return 0o777
     if not stat.S_ISREG(status.st_mode):
         kind = _kind(status.st_mode)
         raise ToolFailed(f"{call_path.text} is a {kind}, not a plain file; write to another name")
@@ -347,3 +350,4 @@ def _refuse_shared(call_path: CallPath, folder: int, name: str) -> None:
         raise ToolFailed(
             f"{call_path.text} is one of {status.st_nlink} names of a file; write to another name"
         )
+    return stat.S_IMODE(status.st_mode)

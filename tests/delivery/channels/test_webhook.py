@@ -128,6 +128,19 @@ async def test_a_long_report_is_posted_in_parts_and_a_retry_resumes_at_the_faile
     assert whole.split() == text.split()
 
 
+@pytest.mark.parametrize("word", ["nothing ", "没有回答，"])
+async def test_a_long_reason_and_a_long_title_leave_room_for_the_report(delivery, word):
+    failure = delivery("It was warm. " * 30, status=Status.FAILED, detail=word * 150)
+    report = delivery(f"# {word * 100}\n\n{'It was warm. ' * 30}")
+    for whole in (failure, report):
+        async with Receiver().open() as receiver:
+            await channel(receiver, limit=1000).send(whole)
+        assert all(len(post.body) <= 1000 for post in receiver.posts)
+        assert "It was warm." in "".join(
+            json.loads(post.body)["data"]["report"] for post in receiver.posts
+        )
+
+
 @pytest.mark.parametrize("taint", [Taint.NONE, Taint.TAINTED])
 async def test_parts_of_a_tainted_report_are_sanitized_again(delivery, taint):
     """A cut through `x@name` leaves `@name`, a mention."""

@@ -267,6 +267,18 @@ async def test_file_write_refuses_a_hard_linked_file(free: Call, workspace: Path
     assert (workspace.parent / "elsewhere").read_text() == "shared"
 
 
+@pytest.mark.parametrize(("before", "after"), [(0o600, 0o600), (0o640, 0o640), (0o755, 0o644)])
+async def test_file_write_opens_no_file_to_more_users(
+    free: Call, workspace: Path, before: int, after: int
+) -> None:
+    workspace.chmod(0o755)
+    (workspace / "diary.md").touch()
+    (workspace / "diary.md").chmod(before)
+    assert (await free("file_write", path="diary.md", content="dear diary")).ok
+    assert (workspace / "diary.md").stat().st_mode & 0o777 == after
+    assert (workspace / "diary.md").read_text() == "dear diary"
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
 async def test_file_write_refuses_to_replace_special_files(
     free: Call, workspace: Path, make: Callable[[Path], None]
