@@ -97,9 +97,10 @@ def survey_service(
     unit, is_user_unit = next(
         ((path, is_user) for path, is_user in unit_files if path.is_file()), (None, False)
     )
-    command = ""
+    command = text = ""
     if unit:
-        text = unit.read_text("utf-8", "replace")
+        with suppress(PermissionError):  # one with a key in it may be root's alone
+            text = unit.read_text("utf-8", "replace")
         if exec_start := re.search(r'^ExecStart=("[^"]+"|\S+)', text, re.MULTILINE):
             command = exec_start[1].strip('"').replace("%h", str(home))
     urls = _target_urls(config, env) if config else {}
