@@ -134,7 +134,8 @@ class ReachablePaths:
                     )
                 return call_path
         raise CallRejected(
-            f"{text} lies outside {self._describe(for_writing=for_writing)}", self._suggest()
+            f"{text} lies outside {self._describe(for_writing=for_writing)}",
+            self._suggest(for_writing=for_writing),
         )
 
     def _absolute(self, path: str) -> str:
@@ -152,9 +153,9 @@ class ReachablePaths:
     def _describe(self, *, for_writing: bool) -> str:
         return "the workspace" if for_writing or not self.readable else "what may be read"
 
-    def _suggest(self) -> str:
+    def _suggest(self, *, for_writing: bool = False) -> str:
         return "paths are relative to the workspace" + "".join(
-            f", or {path}" for path in self.readable[:8]
+            f", or {path}" for path in (() if for_writing else self.readable[:8])
         )
 
     def expand(self, word: Word, search: WildcardSearch | None = None) -> tuple[Word, ...]:

@@ -152,7 +152,8 @@ def _analyze_git(
     """
     repository_path = reach.resolve(repository if isinstance(repository, str) else "")
     repository_reach = replace(reach, workspace=repository_path.real, readable=())
-    pipelines = parse_line(f"git {command}")
+    # models write the program, too, as in a line of the shell
+    pipelines = parse_line(f"git {command.strip().removeprefix('git ')}")
     command_words = pipelines[0].commands[0]
     if (
         len(pipelines) > 1

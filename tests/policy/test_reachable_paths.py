@@ -221,8 +221,10 @@ def test_a_wildcard_with_too_many_matches_is_refused(
 
 
 def test_a_path_outside_the_workspace_is_called_that_wherever_it_is(reach: ReachablePaths) -> None:
-    with pytest.raises(CallRejected, match="lies outside the workspace"):
+    with pytest.raises(CallRejected, match="lies outside the workspace") as refusal:
         reach.resolve("/home/u/.config/x", for_writing=True)
+    # and not what may only be read
+    assert refusal.value.alternative == "paths are relative to the workspace"
 
 
 def test_a_path_that_no_kernel_opens_is_refused_without_a_look(reach: ReachablePaths) -> None:

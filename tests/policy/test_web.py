@@ -203,6 +203,7 @@ def test_only_read_only_git_commands_are_allowed(write_policy: Write) -> None:
         ).allows
 
     assert may("status --short") and may("log -p -- notes.md") and may("log", "src")
+    assert may("git status --short") and not may("git push") and not may("git remote -v")
     for command in (
         "remote -v",
         "--no-pager remote -v",
