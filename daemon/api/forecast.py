@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,17 +11,20 @@ from pydantic import Field
 
 from daemon.api.binding import RouteRow, WholeNumber
 from daemon.api.context import ApiContext
-from daemon.api.routine_states import yielding_to_loop
 from daemon.api.schemas import ExpectedUsageView, ForecastView, RangeView, iso
 
 if TYPE_CHECKING:
-    from datetime import date
+    from datetime import date, datetime
 
+    from daemon.definitions.routines.routine import Routine
     from daemon.scheduler.forecast import ExpectedUsage, UsageRange
 
 Days = Annotated[int, Field(ge=1, le=366), WholeNumber]
 # Starts of one routine that are counted; those beyond are left out.
 MAX_STARTS = 5000
+# Starts that are found before other tasks get the event loop: each takes up to some 100 µs, where a
+# schedule has hours, a zone and days without starts.
+STARTS_AT_ONCE = 10
 
 
 async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
@@ -30,10 +34,10 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
 
     until = api.clock.now() + timedelta(days=days)
     starts, paced_routines = {}, []
-    async for name in yielding_to_loop(sorted(api.engine.routines)):
-        moments = api.engine.next_slots(name, MAX_STARTS)
-        starts[name] = [moment for moment in moments if moment <= until]
-        if (pace := api.engine.routines[name].pace) and starts[name]:
+    routines = dict(api.engine.routines)  # a reload may take some away meanwhile
+    for name in sorted(routines):
+        starts[name] = await _find_starts(api, name, until)
+        if (pace := routines[name].pace) and starts[name]:
             shortest, longest = pace
             first = api.engine.paced_start(name) or starts[name][0]
             # Only the next start is known. If each later wait is the longest, there are the fewest
@@ -57,7 +61,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         ]
         for name, runs in usage.items()
     }
-    expectation = forecast(starts, history, api.settings.zone)
+    expectation = await asyncio.to_thread(forecast, starts, history, api.settings.zone)
     view = ForecastView(
         days=[
             _view_of_usage(day.isoformat(), expected_usage)
@@ -71,7 +75,7 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
         without_model=[
             name
             for name, runs in history.items()
-            if runs and not any(run.tokens for run in runs) and _asks_model(api, name)
+            if runs and not any(run.tokens for run in runs) and _asks_model(api, routines[name])
         ],
         collisions=[
             {"at": iso(at), "routines": list(names)} for at, names in expectation.collisions
@@ -93,9 +97,22 @@ async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     return view
 
 
-def _asks_model(api: ApiContext, name: str) -> bool:
+async def _find_starts(api: ApiContext, name: str, until: datetime) -> list[datetime]:
+    """Return the starts of a routine up to a moment, at most MAX_STARTS; none if it is gone."""
+    starts: list[datetime] = []
+    while len(starts) < MAX_STARTS and name in api.engine.routines:
+        after = starts[-1] if starts else None
+        slots = api.engine.next_slots(name, STARTS_AT_ONCE, after=after)
+        starts += [slot for slot in slots if slot <= until]
+        await asyncio.sleep(0)
+        if len(slots) < STARTS_AT_ONCE or slots[-1] > until:
+            break
+    return starts[:MAX_STARTS]
+
+
+def _asks_model(api: ApiContext, routine: Routine) -> bool:
     """Return whether the runs of a routine would ask a model now."""
-    config, run = api.settings.config, api.engine.routines[name].run
+    config, run = api.settings.config, routine.run
     provider = run.provider or config.provider
     return run.asks_model and config.provider_config(provider).kind != "offline"
 

@@ -391,14 +391,16 @@ def read_leet_words(words: Iterable[str]) -> list[str]:
     ]
 
 
-# Each word a sentence: "Ignore. All. Previous. Instructions."
-_STOPPED_WORDS = re.compile(r"(?:\b\w{1,20}[.!?:;\u2026]{1,5}\s{1,5}){3,}")
+# Each word a sentence: "Ignore. All. Previous. Instructions", with or without the blanks.
+_STOPPED_WORDS = re.compile(r"(?:\b[^\W\d_]{1,20}[.!?:;\u2026]{1,5}\s{0,5}){3,}(?:[^\W\d_]{1,20})?")
 _STOPS = re.compile(r"[.!?:;\u2026]+")
 
 
-def drop_stops(text: str) -> str:
-    """Return the text without full stops behind each of several words; itself if there are none."""
-    return _STOPPED_WORDS.sub(lambda match: _STOPS.sub("", match[0]), text)
+def join_stopped_words(text: str) -> str:
+    """Return the rows of words of a text that have a full stop behind each of them, without these
+    stops; empty if there are none.
+    """
+    return "\n".join(_STOPS.sub(" ", match[0]) for match in _STOPPED_WORDS.finditer(text))
 
 
 def join_letter_rows(text: str) -> Iterator[str]:

@@ -85,8 +85,8 @@ def _take_off_disguises(text: str, word_list: Sequence[str], words: Set[str]) ->
     if misspelt_words := _load_misspellings().keys() & words:
         meanings = {word: _load_misspellings()[word] for word in misspelt_words}
         yield Reading(_replace_words(text, meanings), "misspelt")
-    stopless_text = disguises.drop_stops(text)
-    if stopless_text != text:
+    stopless_text = disguises.join_stopped_words(text)
+    if len(_load_words("VOCABULARY").intersection(disguises.split_words(stopless_text))) >= 2:
         yield Reading(stopless_text)
     untagged_text = disguises.strip_tags(text)
     if untagged_text is not text:

@@ -281,7 +281,7 @@ def import_rows(connection: Connection, parsed_rows: ImportRows) -> ImportResult
             "SELECT 1 FROM memory_run WHERE run_id = ?", (columns["run"],)
         ).fetchone():
             unchanged_count += 1
-            continue
-        rows.put_run(connection, **columns, parts=parts, repeated_places=repeated_places)
+        else:
+            rows.put_run(connection, **columns, parts=parts, repeated_places=repeated_places)
         rows.hide_run_line(connection, columns["run"])
     return ImportResult(len(parsed_rows.items), len(parsed_rows.runs), unchanged_count)

@@ -152,6 +152,19 @@ class JournalMaintenance:
             )
         if deleted_runs or freed_bytes:
             log.info("retention.applied", runs=deleted_runs, freed=freed_bytes)
+        if limits.max_bytes is not None:
+            used_bytes = await self._database.read(lambda connection: connection.used())
+            if used_bytes > limits.max_bytes:
+                log.warning(
+                    "retention.too_large",
+                    bytes=used_bytes,
+                    limit=limits.max_bytes,
+                    problem=(
+                        "of the history only the newest runs are left, and the database is still "
+                        "larger than [keep] max_mb: memory, slots and the audit log fill it"
+                    ),
+                    fix="a larger max_mb, or [memory] keep_runs",
+                )
 
     async def _remove_reports(self, before: datetime, file_targets: Collection[str]) -> None:
         while True:

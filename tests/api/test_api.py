@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from daemon.api.forecast import STARTS_AT_ONCE, show_forecast
 from daemon.api.routes import ROUTES
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StoreFull
 from daemon.models import Outcome, Reason, Status
@@ -57,6 +60,26 @@ async def test_status_shows_paths_running_runs_and_next_starts(
     refusal = await ask(harness.path, "GET", "/v1/status?counts=many")
     assert refusal.status == 422
     assert "true or false" in refusal.json["detail"]
+
+
+async def test_a_forecast_of_many_starts_counts_each_and_lets_other_tasks_run(
+    harness: ApiHarness,
+) -> None:
+    turns, turns_of_engine = 0, []
+    find_slots = harness.engine.next_slots
+
+    def next_slots(name: str, count: int, *, after: datetime | None = None) -> list[datetime]:
+        turns_of_engine.append(turns)
+        return find_slots(name, count, after=after)
+
+    harness.engine.next_slots = next_slots  # type: ignore[method-assign]
+    forecast = asyncio.create_task(show_forecast(harness.api, days=100))
+    while not forecast.done():
+        await asyncio.sleep(0)
+        turns += 1
+    starts = {row["key"]: row["starts"] for row in (await forecast)["routines"]}
+    assert starts == {"daily-report": 100, "heartbeat": 100 * 48}
+    assert len(turns_of_engine) == len(set(turns_of_engine)) > 100 * 48 / STARTS_AT_ONCE
 
 
 async def test_every_answer_carries_the_version(harness: ApiHarness) -> None:

@@ -515,6 +515,27 @@ def test_a_signing_secret_is_one_of_standard_webhooks(tmp_path: Path) -> None:
         load_config(file).target_secret("ops", {})
 
 
+def test_the_mark_that_windows_begins_a_text_with_is_no_part_of_a_key(
+    load: Any, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"\xef\xbb\xbfabc\r\n")
+    key.chmod(0o600)
+    assert load(CLAUDE + 'api_key_file = "key"').secret("claude", {}) == SecretStr("abc")
+
+
+def test_a_command_that_makes_a_secret_writes_into_its_file(load: Any, tmp_path: Path) -> None:
+    secret = tmp_path / "my secret"
+    secret.write_text("short")
+    secret.chmod(0o600)
+    config = load('[hooks]\nsecret_file = "my secret"\n')
+    with pytest.raises(ConfigError, match=f"base64[)] > '{secret}'"):
+        config.hooks_secret()
+    config = load('[hooks.senders.a]\nkind = "gitlab"\nsecret_file = "my secret"\n')
+    with pytest.raises(ConfigError, match=f"-hex 32 > '{secret}'"):
+        config.sender_secrets()
+
+
 def test_settings_of_agents_that_cannot_be_reached_are_none(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("")
     # a name that is too long is refused by the system like a folder that may not be entered

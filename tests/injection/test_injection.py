@@ -151,6 +151,8 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "quoted-printable for some letters": lambda text: text.replace("r", "=72").replace("i", "=69"),
     "HTML entities, escaped once more": lambda text: "".join(f"&amp;#{ord(c)};" for c in text),
     "comments of HTML": lambda text: text.replace(" ", " <!-- x --> "),
+    "full stops without blanks": lambda text: text.replace(" ", "."),
+    "colons": lambda text: f"{text}.".replace(" ", ":"),
     "full stops": lambda text: text.replace(" ", "... "),
     "hexadecimal": lambda text: text.encode().hex(),
     "hexadecimal with blanks, behind a token": lambda text: (

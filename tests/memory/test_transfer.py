@@ -157,3 +157,15 @@ async def test_what_an_import_names_as_repeated_and_is_not_there_is_found_itself
     )
     assert await other.count_index_rows() == 2
     assert text.format(4) in await other.find_texts("kettles")
+
+
+async def test_the_imported_line_of_a_run_that_is_archived_already_is_not_a_hit(
+    library: Library, other: Library
+) -> None:
+    segments = make_segments("The walrus weighs 912 kg.", at=library.clock.now())
+    await library.archive(
+        "01A", segments, line="daily: how is the walrus → The walrus weighs 912 kg."
+    )
+    await other.archive("01A", segments)  # its line was deleted there
+    await move(library, other)
+    assert await other.find_texts("walrus") == ["The walrus weighs 912 kg."]

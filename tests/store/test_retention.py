@@ -153,6 +153,17 @@ async def test_a_database_over_its_size_limit_loses_the_oldest_steps(
     assert before == 150 and (await ledger.journal.history.count())["steps"] == 10
 
 
+async def test_a_size_limit_that_cannot_be_kept_is_reported(
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
+) -> None:
+    await execute_runs(ledger, 12)
+    await deliver(ledger, tmp_path / "reports")
+    for limit, count in ((1_000_000_000, 0), (1, 1)):
+        with capture_logs() as lines:
+            await apply_retention(ledger, clock, tmp_path, max_bytes=limit)
+        assert [line["event"] for line in lines].count("retention.too_large") == count
+
+
 async def test_without_retention_limits_nothing_is_removed(
     ledger: Ledger, clock: FakeClock
 ) -> None:

@@ -432,7 +432,7 @@ def _unique(stem: str, taken_names: Collection[str], *, digest: str) -> str:
 
 def with_targets(config: Config, targets: Mapping[str, Mapping[str, str]]) -> Config:
     """Return a config with these targets besides its own, as it is read from its file."""
-    text = add_targets(config.file.read_text("utf-8"), targets)
+    text = add_targets(config.file.read_text("utf-8-sig"), targets)
     return parse(tomllib.loads(text), Config, file=config.file, checks=CONFIG_CHECKS).at(
         config.file
     )
@@ -582,7 +582,7 @@ def _diffs(result: CrontabImport, config: Config) -> list[str]:
         path = config.routines_path / f"{routine.name}.toml"
         diffs.append(_diff("", routine.text, "/dev/null", os.fspath(path)))
     if result.targets:
-        old_text = config.file.read_text("utf-8")
+        old_text = config.file.read_text("utf-8-sig")
         file = os.fspath(config.file)
         diffs.append(_diff(old_text, add_targets(old_text, result.targets), file, file))
     return diffs
@@ -620,7 +620,7 @@ def write(result: CrontabImport, config: Config) -> None:
     if result.targets:
         try:
             with lock_config(config.file):
-                old_text = config.file.read_text("utf-8")
+                old_text = config.file.read_text("utf-8-sig")
                 write_config(config.file, add_targets(old_text, result.targets))
         except (OSError, ValueError, ConfigError) as error:
             raise Refused(f"{display(config.file)} was not changed: {error}") from None

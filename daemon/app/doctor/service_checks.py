@@ -4,9 +4,9 @@ and secrets.
 
 from __future__ import annotations
 
-import os
 import re
 import resource
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -97,10 +97,11 @@ def survey_service(
     unit, is_user_unit = next(
         ((path, is_user) for path, is_user in unit_files if path.is_file()), (None, False)
     )
-    command = ""
+    command = text = ""
     if unit:
-        text = unit.read_text("utf-8", "replace")
-        if exec_start := re.search(r'^ExecStart=("[^"]+"|\S+)', text, re.MULTILINE):
+        with suppress(PermissionError):  # one with a key in it may be root's alone
+            text = unit.read_text("utf-8", "replace")
+        if exec_start := re.search(r'^ExecStart=[-@:+!]*("[^"]+"|\S+)', text, re.MULTILINE):
             command = exec_start[1].strip('"').replace("%h", str(home))
     urls = _target_urls(config, env) if config else {}
     user = own_name(home)
@@ -108,7 +109,7 @@ def survey_service(
         systemd=(root / "run/systemd/system").is_dir(),
         unit=unit,
         command=command,
-        command_exists=not command or os.access(command, os.X_OK),
+        command_exists=not command or shutil.which(command) is not None,
         user_unit=is_user_unit,
         lingers=(root / "var/lib/systemd/linger" / user).exists(),
         user=user,

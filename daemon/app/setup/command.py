@@ -98,7 +98,7 @@ class ConfigEditor:
 
     def read_table(self, kind: str, name: str) -> dict[str, Any]:
         """Return a table of the config as it is written there."""
-        table: dict[str, Any] = tomllib.loads(self.file.read_text("utf-8"))[kind][name]
+        table: dict[str, Any] = tomllib.loads(self.file.read_text("utf-8-sig"))[kind][name]
         return table
 
     def write_table(
@@ -122,7 +122,7 @@ class ConfigEditor:
         try:
             with lock_config(self.file):
                 text = with_table(
-                    self.file.read_text("utf-8"),
+                    self.file.read_text("utf-8-sig"),
                     kind,
                     table_name,
                     table,
@@ -477,7 +477,7 @@ def _read_key(
 def read_secret_option(file: Path | None, file_flag: str, stdin_flag: str) -> str:
     """Return the one line of a file, or of the standard input if there is no file."""
     try:
-        text = file.expanduser().read_text("utf-8") if file else sys.stdin.read(1_000_000)
+        text = file.expanduser().read_text("utf-8-sig") if file else sys.stdin.read(1_000_000)
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "not UTF-8 text"
         raise UnusableAnswerError(f"{file_flag} {file}: {problem}") from None

@@ -144,6 +144,6 @@ def check_table(file: Path, kind: str, name: str, *, replace: bool, has_file: bo
     """Raise Refused if the config has a table `[kind.name]` already and not `replace`."""
     if not has_file or replace:
         return
-    config = tomllib.loads(file.read_text("utf-8"))
+    config = tomllib.loads(file.read_text("utf-8-sig"))
     if name in config.get(kind, {}):
         raise Refused(f"{file} has a [{kind}.{name}] already; --replace overwrites it")

@@ -34,7 +34,7 @@ def check_signing_secret(
         size = 0
     if size < _MIN_SIGNING_SECRET_BYTES:
         problem = f"holds no secret of {_MIN_SIGNING_SECRET_BYTES} bytes or more in base64"
-        hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {where}"
+        hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {quote(where)}"
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
 
@@ -44,7 +44,7 @@ def check_shared_secret(secret: SecretStr, *, file: str, key: str, found: str, w
     """
     if len(secret.get_secret_value()) < _MIN_SHARED_SECRET_CHARACTERS:
         problem = f"holds a secret of less than {_MIN_SHARED_SECRET_CHARACTERS} characters"
-        hint = f"make one, and give it to the sender: openssl rand -hex 32 > {where}"
+        hint = f"make one, and give it to the sender: openssl rand -hex 32 > {quote(where)}"
         raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
 
 
@@ -71,7 +71,7 @@ def read_variable(env: Mapping[str, str], variable: str, file: str, key: str) ->
 def read_secret(path: Path, file: str, key: str) -> SecretStr:
     """Return the one line of a file that `key` of `file` names. Raises ConfigError."""
     try:
-        text = path.read_text("utf-8").strip()
+        text = path.read_text("utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         problem = f"the key cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
         raise ConfigError(

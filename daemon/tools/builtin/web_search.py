@@ -83,6 +83,8 @@ class _Search:
     name = ""
     hits_key = "results"
     """Under which key of its answer the hits stand."""
+    address_key = "url"
+    """Under which key of a hit its address stands."""
 
     def __init__(self, base_url: str) -> None:
         self._base = base_url.rstrip("/")
@@ -121,7 +123,11 @@ class _Search:
             raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY_STATUSES)
         try:
             hits = parse_json(content)[self.hits_key]
-            return [self._parse_hit(hit) for hit in hits[:limit]]
+            # SearXNG has answers of its own among the pages, such as a table
+            pages = [hit for hit in hits if hit.get(self.address_key)]
+            if hits and not pages:
+                raise KeyError(self.address_key)
+            return [self._parse_hit(hit) for hit in pages[:limit]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ToolFailed(f"{self.name} answered something that is no list of hits") from None
 
@@ -188,6 +194,7 @@ class _Wikipedia(_Search):
 
     name = "Wikipedia"
     hits_key = "pages"
+    address_key = "key"
 
     def __init__(self, base_url: str, contact: str | None) -> None:
         super().__init__(base_url)

@@ -293,6 +293,13 @@ def test_what_is_written_loads_and_is_not_imported_again(importer, capsys):
     assert importer.load_routines().keys() == {"df", "touch-a"}
 
 
+def test_targets_are_written_into_a_config_that_begins_with_a_mark_of_windows(importer):
+    config = importer.folder / "config.toml"
+    config.write_text("\ufeff" + config.read_text("utf-8"), "utf-8")
+    assert importer.run("MAILTO=ada@example.org\n@daily df -h\n", "--write") == 0
+    assert importer.config.targets["mail-ada"].kind == "mail"
+
+
 def test_the_json_has_all_that_people_read(importer, capsys):
     text = "X=1\n@daily df -h\n@daily nope > x\n"
     answer = json.loads(_json_of(importer, capsys, text))

@@ -66,6 +66,34 @@ def test_without_systemd_doctor_does_not_mention_it() -> None:
     assert {check.name for check in check_service(ServiceSurvey())} == {"limits"}
 
 
+def test_doctor_goes_on_where_a_unit_is_for_root_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = tmp_path / "root/etc/systemd/system/agentd.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nEnvironment=KEY=x\nExecStart=/gone/agentd\n")
+
+    def refuse(*_: str) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(Path, "read_text", refuse)
+    service = survey_service(None, tmp_path / "state", {}, root=tmp_path / "root")
+    assert (service.unit, service.command, service.command_exists) == (unit, "", True)
+
+
+@pytest.mark.parametrize("command", ["-/bin/sh", "sh", '@"/bin/sh" agentd'])
+def test_doctor_finds_the_program_of_a_unit_that_a_person_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    unit = tmp_path / ".config/systemd/user/agentd.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart={command} --config /etc/agentd/config.toml\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    service = survey_service(None, tmp_path / "state", {}, root=tmp_path)
+    assert (service.unit, service.command_exists) == (unit, True), service.command
+
+
 def test_doctor_changes_nothing(tmp_path: Path) -> None:
     root, state = tmp_path / "root", tmp_path / "state"
     unit = root / "etc/systemd/system/agentd.service"

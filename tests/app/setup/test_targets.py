@@ -170,6 +170,17 @@ async def test_a_target_and_a_routine_are_written_by_flags(site: Home) -> None:
     assert "Say hello." in text and 'to = "ops"' in text and 'to = "file"' in text
 
 
+async def test_a_target_is_written_into_a_config_that_begins_with_a_mark_of_windows(
+    site: Home,
+) -> None:
+    config = site.folder / "config.toml"
+    config.write_text("\ufeff" + config.read_text("utf-8"), "utf-8")
+    flags = ("--target", "webhook", "--to", "http://127.0.0.1/", "--no-test")
+    result = await setup(site, *flags)
+    assert result.code == 0, result.err
+    assert "ops" in load_config(config).targets
+
+
 async def test_a_target_is_set_up_by_questions(site: Home) -> None:
     async with Receiver().open() as server:
         flags = ("setup", "--target", "webhook", *site.places)

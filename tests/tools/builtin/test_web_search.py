@@ -113,6 +113,12 @@ async def test_search_hits_have_title_address_date_and_a_short_excerpt(engine, k
     assert len(result.value[0]["excerpt"]) == web_search.MAX_EXCERPT_CHARACTERS
 
 
+async def test_a_hit_without_an_address_is_left_out(engine):
+    engine.answer = JSONResponse({"results": [{"title": "x"}, {"title": "y", "url": None}, *HITS]})
+    result = await search("searxng", engine.url, limit=1)
+    assert [hit["url"] for hit in result.value] == ["https://example.org/0"]
+
+
 async def test_wikipedia_is_searched_without_a_key_and_told_whom_to_reach(engine):
     result = await search("wikipedia", engine.url, contact="ada@example.org", query="planet " * 50)
     jupiter, zurich = result.value
