@@ -234,7 +234,7 @@ async def _build(
         clock=clock,
         shared=is_shared,
         outbox=outbox,
-        zone=settings.zone.key,
+        find_zone=lambda: settings.zone.key,
         redact=secrets.redact,
     )
 
@@ -434,7 +434,11 @@ def _register_tools(
 ) -> None:
     """Fill the registry; ConfigError where a tool of the user's own has the name of another."""
     config, registry = installation.config, tools.registry
-    zone, sandbox = settings.zone.key, tools.sandbox_detection.sandbox
+    sandbox = tools.sandbox_detection.sandbox
+
+    def find_zone() -> str:
+        return settings.zone.key
+
     description = SelfDescription(
         installation=installation, settings=settings, engine=engine, registry=registry
     )
@@ -442,9 +446,9 @@ def _register_tools(
     report_items.register(registry, store.journal.runs, store.journal.seen_items)
     sysinfo.register(registry)
     files.register(registry, settings)
-    shell.register(registry, settings, sandbox=sandbox, zone=zone)
-    git.register(registry, settings, sandbox=sandbox, zone=zone)
-    script.register(registry, settings, sandbox=sandbox, zone=zone)
+    shell.register(registry, settings, sandbox=sandbox, find_zone=find_zone)
+    git.register(registry, settings, sandbox=sandbox, find_zone=find_zone)
+    script.register(registry, settings, sandbox=sandbox, find_zone=find_zone)
     http_request.register(registry, settings)
     memory_tools.register(registry, store.memory)
     self_info.register(registry, description.describe_daemon, description.describe_routine)

@@ -23,7 +23,7 @@ def print_events(call: Call) -> int:
 
     Returns DETACHED or UNREACHABLE. Raises ApiError if there is no such routine.
     """
-    if call.routine:
+    if call.routine is not None:
         # the stream of events takes any name: ask for the routine, in case of a typo
         call.client.request("GET", f"/v1/routines/{quote(call.routine)}")
     try:

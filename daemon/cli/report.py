@@ -29,7 +29,7 @@ def report(call: Call) -> int:
 def find_last_report(call: Call) -> Any:
     """Return the newest run that reported something; None if there is none."""
     path = "/v1/runs?limit=50"
-    if call.routine:
+    if call.routine is not None:
         path += f"&routine={quote(call.routine)}"
     cursor = ""
     while True:

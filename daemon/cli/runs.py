@@ -37,7 +37,7 @@ CANCEL_TIMEOUT_SECONDS = 10
 
 def list_runs(call: Call) -> int:
     """List past and present runs."""
-    filters = f"&routine={quote(call.routine)}" if call.routine else ""
+    filters = f"&routine={quote(call.routine)}" if call.routine is not None else ""
     filters += f"&status={quote(call.status)}" if call.status else ""
     answer = call.request("GET", f"/v1/runs?limit={call.limit}{filters}")
     if answer is None:

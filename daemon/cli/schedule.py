@@ -41,7 +41,9 @@ def list_next_starts(call: Call) -> int:
             f"agentctl: -n: expected a number from 1 to {MAX_LIMIT} (found {limit})"
         )
         return USAGE
-    path = f"/v1/routines/{quote(call.routine)}/next" if call.routine else "/v1/next"
+    path = "/v1/next"
+    if call.routine is not None:
+        path = f"/v1/routines/{quote(call.routine)}/next"
     path += f"?count={min(limit, PAGE_SIZE)}"
     if days is not None:
         path += f"&days={days}"
@@ -128,7 +130,7 @@ def explain_slot(call: Call) -> int:
 
 def list_slots(call: Call) -> int:
     """List what became of each scheduled moment."""
-    routine_filter = f"&routine={quote(call.routine)}" if call.routine else ""
+    routine_filter = f"&routine={quote(call.routine)}" if call.routine is not None else ""
     # a person finds the other runs in `agentctl runs`; programs get what they always got
     kinds = "" if call.json else "&scheduled=true"
     answer = call.request("GET", f"/v1/slots?limit={call.limit}{kinds}{routine_filter}")

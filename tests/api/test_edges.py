@@ -33,8 +33,9 @@ async def test_an_impossible_name_is_not_found(harness: ApiHarness, name: str) -
         assert result.err.startswith("agentctl: there is no r")
 
 
-async def test_an_empty_name_is_not_found(harness: ApiHarness) -> None:
-    result = await agentctl(harness.path, "show", "")
+@pytest.mark.parametrize("verb", ["show", "runs", "slots", "next", "report", "events"])
+async def test_an_empty_name_is_not_found(harness: ApiHarness, verb: str) -> None:
+    result = await agentctl(harness.path, verb, "")
     assert (result.code, result.err) == (4, "agentctl: nothing has an empty name\n")
 
 

@@ -200,7 +200,8 @@ def test_policy_test_compares_a_file_of_calls_with_expected_verdicts(
     file = harness.folder / "calls.jsonl"
     file.write_text("\n".join(map(json.dumps, cases)))
     assert harness.policy("test", "calls.jsonl")[:2] == (0, "4 of 4 as expected\n")
-    file.write_text(json.dumps({"cmd": "df -h", "expect": "deny"}))
+    # as a program of Windows writes it
+    file.write_text("\ufeff" + json.dumps({"cmd": "df -h", "expect": "deny"}), "utf-8")
     code, out, _ = harness.policy("test", "calls.jsonl")
     assert (code, "expected deny, but allow: rule 1" in out) == (1, True)
     file.write_text('{"cmd": "df", "expect": "maybe"}\n[]\n')

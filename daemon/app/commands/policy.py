@@ -229,7 +229,7 @@ def test(files: PolicyFiles, options: Namespace) -> int:
 def _read_cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return the cases of a file with their line numbers; ConfigError names every faulty line."""
     try:
-        text = file.read_text()
+        text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             Fault(file=str(file), key="", found="", problem=f"cannot be read: {error}")

@@ -4,9 +4,9 @@ and secrets.
 
 from __future__ import annotations
 
-import os
 import re
 import resource
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -101,7 +101,7 @@ def survey_service(
     if unit:
         with suppress(PermissionError):  # one with a key in it may be root's alone
             text = unit.read_text("utf-8", "replace")
-        if exec_start := re.search(r'^ExecStart=("[^"]+"|\S+)', text, re.MULTILINE):
+        if exec_start := re.search(r'^ExecStart=[-@:+!]*("[^"]+"|\S+)', text, re.MULTILINE):
             command = exec_start[1].strip('"').replace("%h", str(home))
     urls = _target_urls(config, env) if config else {}
     user = own_name(home)
@@ -109,7 +109,7 @@ def survey_service(
         systemd=(root / "run/systemd/system").is_dir(),
         unit=unit,
         command=command,
-        command_exists=not command or os.access(command, os.X_OK),
+        command_exists=not command or shutil.which(command) is not None,
         user_unit=is_user_unit,
         lingers=(root / "var/lib/systemd/linger" / user).exists(),
         user=user,

@@ -516,7 +516,7 @@ class DaemonConfig(Table):
 
     grace: PositiveDuration = timedelta(seconds=20)
     """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next
-    start.
+    start. For more than 40s, raise `TimeoutStopSec=60` in the systemd unit, too.
     """
     max_concurrent: int = Field(default=4, ge=1)
     """How many runs at a time; the others wait.

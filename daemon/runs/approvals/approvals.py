@@ -49,15 +49,16 @@ class Approvals:
         clock: Clock,
         shared: bool = False,
         outbox: Outbox | None = None,
-        zone: str = "UTC",
+        find_zone: Callable[[], str] = lambda: "UTC",
         redact: Callable[[str], str] = str,
     ) -> None:
         """With `shared`, remembered calls hold for all processes of the database.
 
-        `outbox` is woken for the notices, which are in the zone of the routine, or in `zone`;
-        `redact` removes secrets from them.
+        `outbox` is woken for the notices, which are in the zone of the routine, or in the one that
+        `find_zone` returns; `redact` removes secrets from them.
         """
-        self._shared, self._outbox, self._zone, self._redact = shared, outbox, zone, redact
+        self._shared, self._outbox = shared, outbox
+        self._find_zone, self._redact = find_zone, redact
         self._journal, self.describer, self.remembered_calls = journal, describer, remembered_calls
         self._queue, self._clock = queue, clock
         self._wake = asyncio.Event()
@@ -153,7 +154,7 @@ class Approvals:
             zone = Routine.restore(definition).timezone
         except ValueError:  # another version of agentd wrote it
             zone = None
-        return ZoneInfo(zone or self._zone)
+        return ZoneInfo(zone or self._find_zone())
 
     async def approve(self, id_: str, *, by: str, remember: str | None = None) -> Approval:
         """Allow a call once; with `remember`, the token of its proposal, for good.

@@ -10,12 +10,12 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
@@ -271,6 +271,15 @@ def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_onl
         f"({'; '.join(sandbox.missing)}); "
         "agentctl doctor says how to get one"
     )
+
+
+ZoneSource: TypeAlias = Callable[[], str | None]
+"""Return the time zone that programs see, which a reload may change; None: that of the machine."""
+
+
+def no_zone() -> str | None:
+    """Return None: programs see the time zone of the machine."""
+    return None
 
 
 def environment(workspace: str, zone: str | None = None) -> dict[str, str]:

@@ -13,7 +13,13 @@ from daemon.errors import ToolFailed
 from daemon.models import Json, ToolContext
 from daemon.policy.policy import LivePolicy, Policy
 from daemon.sandbox.current import SandboxSource, no_sandbox
-from daemon.tools.builtin.command_lines import MAX_PROGRAM_SECONDS, report_result, run_call
+from daemon.tools.builtin.command_lines import (
+    MAX_PROGRAM_SECONDS,
+    ZoneSource,
+    no_zone,
+    report_result,
+    run_call,
+)
 from daemon.tools.registry import FunctionRegistry
 
 ALL_REPOSITORIES = "*"
@@ -29,9 +35,9 @@ def register(
     settings: LivePolicy,
     *,
     sandbox: SandboxSource = no_sandbox,
-    zone: str | None = None,
+    find_zone: ZoneSource = no_zone,
 ) -> None:
-    """Offer the tool. `zone` is the time zone that git shows times in."""
+    """Offer the tool. `find_zone` returns the time zone that git shows times in."""
 
     async def git(command: str, repository: str = ".", *, context: ToolContext) -> str | Json:
         """Look at a git repository: log, status, diff, show, blame, shortlog, branch, tag, ls-files
@@ -42,7 +48,7 @@ def register(
             repository: Its folder; "*" for every repository that may be read, what is found then
                 comes by repository.
         """
-        policy = settings.policy
+        policy, zone = settings.policy, find_zone()
         if repository != ALL_REPOSITORIES:
             call = {"command": command, "repository": repository}
             result = await run_call(

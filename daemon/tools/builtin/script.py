@@ -28,9 +28,11 @@ from daemon.system.ownership import explain_other_writers
 from daemon.tools.builtin.command_lines import (
     MAX_PROGRAM_SECONDS,
     CompletedCall,
+    ZoneSource,
     bounds,
     environment,
     find_repositories,
+    no_zone,
     program_time,
     report_result,
 )
@@ -51,9 +53,9 @@ def register(
     settings: ScriptSettings,
     *,
     sandbox: SandboxSource = no_sandbox,
-    zone: str | None = None,
+    find_zone: ZoneSource = no_zone,
 ) -> None:
-    """Offer the tool. `zone` is the time zone that scripts see."""
+    """Offer the tool. `find_zone` returns the time zone that scripts see."""
 
     async def script(
         name: str = "", arguments: list[str] | None = None, *, context: ToolContext
@@ -78,7 +80,7 @@ def register(
                 for path in list_scripts(folder, policy)
             ]
         path = find_script(folder, name, policy)
-        result = await _run(path, words, policy, context, await sandbox(), zone)
+        result = await _run(path, words, policy, context, await sandbox(), find_zone())
         return report_result(result, verbatim=context.verbatim)
 
     registry.register("script", None, script, timeout=MAX_PROGRAM_SECONDS)

@@ -8,7 +8,13 @@ from __future__ import annotations
 from daemon.models import ToolContext
 from daemon.policy.policy import LivePolicy
 from daemon.sandbox.current import SandboxSource, no_sandbox
-from daemon.tools.builtin.command_lines import MAX_PROGRAM_SECONDS, report_result, run_call
+from daemon.tools.builtin.command_lines import (
+    MAX_PROGRAM_SECONDS,
+    ZoneSource,
+    no_zone,
+    report_result,
+    run_call,
+)
 from daemon.tools.registry import FunctionRegistry
 
 
@@ -17,9 +23,9 @@ def register(
     settings: LivePolicy,
     *,
     sandbox: SandboxSource = no_sandbox,
-    zone: str | None = None,
+    find_zone: ZoneSource = no_zone,
 ) -> None:
-    """Offer the tool. `zone` is the time zone that programs see."""
+    """Offer the tool. `find_zone` returns the time zone that programs see."""
 
     async def shell(command: str, *, context: ToolContext) -> str:
         """Run a command line and return what it puts out. There is no shell: a line is plain words, '…' or "…" (no
@@ -32,7 +38,12 @@ def register(
         """  # noqa: E501
         call = {"command": command}
         result = await run_call(
-            "shell", call, policy=settings.policy, context=context, sandbox=sandbox, zone=zone
+            "shell",
+            call,
+            policy=settings.policy,
+            context=context,
+            sandbox=sandbox,
+            zone=find_zone(),
         )
         return report_result(result, verbatim=context.verbatim)
 

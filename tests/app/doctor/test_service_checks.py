@@ -82,6 +82,18 @@ def test_doctor_goes_on_where_a_unit_is_for_root_only(
     assert (service.unit, service.command, service.command_exists) == (unit, "", True)
 
 
+@pytest.mark.parametrize("command", ["-/bin/sh", "sh", '@"/bin/sh" agentd'])
+def test_doctor_finds_the_program_of_a_unit_that_a_person_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    unit = tmp_path / ".config/systemd/user/agentd.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text(f"[Service]\nExecStart={command} --config /etc/agentd/config.toml\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    service = survey_service(None, tmp_path / "state", {}, root=tmp_path)
+    assert (service.unit, service.command_exists) == (unit, True), service.command
+
+
 def test_doctor_changes_nothing(tmp_path: Path) -> None:
     root, state = tmp_path / "root", tmp_path / "state"
     unit = root / "etc/systemd/system/agentd.service"
