@@ -249,6 +249,14 @@ async def test_of_a_long_content_type_the_beginning_is_read(
     assert (answer.value["type"], answer.value["body"]) == ("text/plain", "schön")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_mark_of_utf_16_tells_the_charset(encoding: str) -> None:
+    body = "\ufeffschön".encode(encoding)
+    assert extract_text(body, "text/csv", "") == "schön"
+    assert extract_text(body, "text/html", "utf-8") == "schön"
+    assert extract_text(body, "audio/mpeg", "") == ""
+
+
 def test_each_charset_of_the_web_has_a_codec() -> None:
     codecs_by_label = web_charsets()
     for label, codec in codecs_by_label.items():

@@ -7,6 +7,7 @@ Python 3.11.14, 3.12.12 and 3.13.6 (CVE-2025-6069), which we run on, as Debian 1
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -76,7 +77,11 @@ def extract_text(body: bytes, media_type: str, charset: str) -> str:
     `charset` is what the server says, in lower case. One that is not of the web counts as UTF-8;
     bytes that are no UTF-8 are shown as \\xNN.
     """
-    if codec := web_charsets().get(charset):
+    is_text = media_type.startswith("text/") or media_type.endswith(("json", "xml"))
+    if is_text and body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        # the mark says more than the server, as for a browser
+        body = body.decode("utf-16", errors="replace").encode(errors="replace")
+    elif codec := web_charsets().get(charset):
         body = body.decode(codec, errors="replace").encode(errors="replace")
     elif b"\0" in body[:8192]:
         return ""
