@@ -213,11 +213,16 @@ def test_faults_of_what_routines_name_have_lines_too(tmp_path: Path) -> None:
     (folder / "c.toml").write_text(
         '[run]\nprompt = "x"\n[trigger]\ncron = "@daily"\nskip = ["gone.ics"]\n'
     )
+    (folder / "d.toml").write_text(
+        '[run]\nprompt = "x"\n[[trigger]]\ncron = "@daily"\n'
+        '[[trigger]]\ncron = "@hourly"\nskip = ["gone.ics"]\n'
+    )
     faults = load_folder(folder, workspace=tmp_path).faults
     assert {name: places_of(error) for name, error in faults.items()} == {
         "a": ["a.toml:4: trigger.after", "a.toml:6: trigger.after[1]"],
         "b": ["b.toml:4: trigger.after"],
         "c": ["c.toml:5: trigger.skip"],
+        "d": ["d.toml:7: trigger[1].skip"],
     }
 
 

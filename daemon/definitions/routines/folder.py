@@ -259,25 +259,25 @@ def _read_calendars(contents: FolderContents, names: Iterable[str], workspace: P
     for name in names:
         if (routine := contents.routines.get(name)) is None:  # one of an agent that has a fault
             continue
-        paths = [
-            path
-            for trigger in routine.triggers
-            if trigger.skip
+        keyed_paths = [
+            (f"{key}.skip", path)
+            for key, trigger in routine.keyed_triggers
             for path in trigger.skipped_calendars
         ]
-        if not paths:
+        if not keyed_paths:
             continue
         try:
-            for path in paths:
+            for key, path in keyed_paths:
                 if path not in calendars:
                     calendars[path] = read_calendar(workspace, path)
         except CalendarError as error:
             file = display(routine.path or f"{name}.toml")
-            fault = Fault(file=file, key="trigger.skip", found=path, problem=str(error))
+            fault = Fault(file=file, key=key, found=path, problem=str(error))
             contents.faults[name] = _with_lines(ConfigError(fault), routine)
             del contents.routines[name]
         else:
-            update = {"calendars": tuple(calendars[path] for path in dict.fromkeys(paths))}
+            paths = dict.fromkeys(path for _, path in keyed_paths)
+            update = {"calendars": tuple(calendars[path] for path in paths)}
             contents.routines[name] = routine.model_copy(update=update)
 
 
