@@ -266,15 +266,16 @@ def _read_calendars(contents: FolderContents, names: Iterable[str], workspace: P
         ]
         if not keyed_paths:
             continue
-        try:
-            for key, path in keyed_paths:
+        for key, path in keyed_paths:
+            try:
                 if path not in calendars:
                     calendars[path] = read_calendar(workspace, path)
-        except CalendarError as error:
-            file = display(routine.path or f"{name}.toml")
-            fault = Fault(file=file, key=key, found=path, problem=str(error))
-            contents.faults[name] = _with_lines(ConfigError(fault), routine)
-            del contents.routines[name]
+            except CalendarError as error:
+                file = display(routine.path or f"{name}.toml")
+                fault = Fault(file=file, key=key, found=path, problem=str(error))
+                contents.faults[name] = _with_lines(ConfigError(fault), routine)
+                del contents.routines[name]
+                break
         else:
             paths = dict.fromkeys(path for _, path in keyed_paths)
             update = {"calendars": tuple(calendars[path] for path in paths)}
