@@ -1,10 +1,11 @@
-"""What a person waits for: `agentctl list` and `status`; and what a request to the control API
-costs the daemon.
+"""What a person waits for: `agentctl list` and `status`; and what a request to the control API,
+and a run through it, cost the daemon.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import tempfile
@@ -15,8 +16,9 @@ from pathlib import Path
 from tests.bench import installation
 from tests.bench.history import fill, now
 from tests.bench.idle import await_the_end_of_the_start, cpu_of
-from tests.bench.measure import Bench, Effort, Row, median, ms, ratio
+from tests.bench.measure import Bench, Effort, Row, Worker, median, ms, ratio
 from tests.bench.thousands import MANY, write_routines
+from tests.bench.vendor import Vendor
 
 
 def _took(argv: Sequence[str], config: Path) -> float:
@@ -103,9 +105,47 @@ def _request(effort: Effort) -> Iterable[Row]:
     )
 
 
+def _run(effort: Effort) -> Iterable[Row]:
+    """Compare runs that are started, followed and read through the control socket, as `agentctl
+    run` does it, with the same runs started inside the process.
+    """
+    count = effort.scaled(40)
+    with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
+        served = installation.build(Path(folder) / "served", vendor.url)
+        inside = installation.build(Path(folder) / "inside", vendor.url)
+        own_times, floor_times = [], []
+        with (
+            Worker(
+                "tests.bench.installation:runs", config=str(inside), width=1, memory_items=0
+            ) as floor,
+            installation.Daemon(served) as daemon,
+        ):
+            await_the_end_of_the_start(served)
+            for _ in range(effort.rounds + effort.warmed):
+                floor_times.append(floor.round(count).cpu / count)
+                begin = cpu_of(daemon.pid)
+                for _ in range(count):
+                    with installation.Connection(served) as connection:
+                        run = json.loads(connection.post("/v1/routines/bench-0/run"))["id"]
+                        connection.get(f"/v1/runs/{run}/events")  # up to its end
+                        status = json.loads(connection.get(f"/v1/runs/{run}"))["status"]
+                    if status != "succeeded":
+                        raise RuntimeError(f"run {run} {status}")
+                own_times.append((cpu_of(daemon.pid) - begin) / count)
+    own_times, floor_times = own_times[effort.warmed :], floor_times[effort.warmed :]
+    yield Row(
+        name="2-call run through the control socket / in process",
+        floor=f"{ms(median(floor_times))} CPU",
+        ours=f"{ms(median(own_times))} CPU",
+        ratio=ratio(own_times, floor_times),
+        bar=1.6,
+    )
+
+
 ROWS: dict[str, Bench] = {
     "list": lambda effort: _verb(effort, "list"),
     "status": lambda effort: _verb(effort, "status"),
     "list-many": _list_of_many,
     "api": _request,
+    "api-run": _run,
 }

@@ -361,7 +361,17 @@ class Connection:
 
     def get(self, path: str) -> bytes:
         """Return the body of an answer; RuntimeError if its status is not 200."""
-        self._http.request("GET", path)
+        return self._request("GET", path)
+
+    def post(self, path: str) -> bytes:
+        """Return the body of an answer to an empty JSON object; RuntimeError if its status is not
+        200.
+        """
+        return self._request("POST", path, "{}")
+
+    def _request(self, method: str, path: str, content: str | None = None) -> bytes:
+        headers = {"Content-Type": "application/json"} if content else {}
+        self._http.request(method, path, content, headers)
         answer = self._http.getresponse()
         body = answer.read()
         if answer.status != 200:
