@@ -596,7 +596,8 @@ async def test_long_and_compressed_bodies_are_cut(
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(b"text" * 9)[:-9],
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+        + gzip.compress(b"text" * 9, mtime=0)[:-9],
         b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 4\r\n\r\nabcd",
         b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
         b"",
