@@ -394,12 +394,16 @@ def read_leet_words(words: Iterable[str]) -> list[str]:
 # Each word a sentence: "Ignore. All. Previous. Instructions", with or without the blanks.
 _STOPPED_WORDS = re.compile(r"(?:\b[^\W\d_]{1,20}[.!?:;\u2026]{1,5}\s{0,5}){3,}(?:[^\W\d_]{1,20})?")
 _STOPS = re.compile(r"[.!?:;\u2026]+")
+# Which a text without such rows seldom has, and which is found ten times as fast.
+_STOPPED_WORD = re.compile(r"[.!?:;\u2026]\s{0,5}[^\W\d_]{1,20}[.!?:;\u2026]")
 
 
 def join_stopped_words(text: str) -> str:
     """Return the rows of words of a text that have a full stop behind each of them, without these
     stops; empty if there are none.
     """
+    if not _STOPPED_WORD.search(text):
+        return ""
     return "\n".join(_STOPS.sub(" ", match[0]) for match in _STOPPED_WORDS.finditer(text))
 
 
