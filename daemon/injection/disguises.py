@@ -394,15 +394,16 @@ def read_leet_words(words: Iterable[str]) -> list[str]:
 # Each word a sentence: "Ignore. All. Previous. Instructions", with or without the blanks.
 _STOPPED_WORDS = re.compile(r"(?:\b[^\W\d_]{1,20}[.!?:;\u2026]{1,5}\s{0,5}){3,}(?:[^\W\d_]{1,20})?")
 _STOPS = re.compile(r"[.!?:;\u2026]+")
-# Which a text without such rows seldom has, and which is found ten times as fast.
-_STOPPED_WORD = re.compile(r"[.!?:;\u2026]\s{0,5}[^\W\d_]{1,20}[.!?:;\u2026]")
+# The stop behind the first word of a row, and its next two words: to search for these takes a tenth
+# of the time, and few texts have them.
+_ROW_BEGIN = re.compile(r"[.!?:;\u2026](?:\s{0,5}[^\W\d_]{1,20}[.!?:;\u2026]{1,5}){2}")
 
 
 def join_stopped_words(text: str) -> str:
     """Return the rows of words of a text that have a full stop behind each of them, without these
     stops; empty if there are none.
     """
-    if not _STOPPED_WORD.search(text):
+    if not _ROW_BEGIN.search(text):
         return ""
     return "\n".join(_STOPS.sub(" ", match[0]) for match in _STOPPED_WORDS.finditer(text))
 
