@@ -144,7 +144,7 @@ class Reloader:
         tools = [
             [registry.get_function(name) for name in registry.names()] for registry in registries
         ]
-        self._files.begin((config, tools), in_force=self._engine.routines, versions=versions or {})
+        self._files.begin((config, tools), in_force=self._engine.routines, versions=versions)
         contents = await asyncio.to_thread(
             load_folder,
             config.routines_path,

@@ -107,7 +107,7 @@ def sub_agents_of(connection: Connection, runs: Iterable[str]) -> dict[str, bool
     """Return the runs of the sub-agents that these runs have started, and of theirs, and whether
     each has ended.
     """
-    found: dict[str, bool] = {}
+    is_ended_by_run: dict[str, bool] = {}
     parents = list(runs)
     while parents:
         parent = parents.pop()
@@ -116,9 +116,9 @@ def sub_agents_of(connection: Connection, runs: Iterable[str]) -> dict[str, bool
             " WHERE routine = 'subagent' AND event >= ? AND event < ?) ORDER BY id",
             (f"{parent}/", f"{parent}0"),
         ).fetchall()
-        found |= {id_: status in _FINAL_STATUSES for id_, status in rows}
+        is_ended_by_run |= {id_: status in _FINAL_STATUSES for id_, status in rows}
         parents += [id_ for id_, _ in rows]
-    return found
+    return is_ended_by_run
 
 
 def ended_since(connection: Connection, moment: int) -> list[str]:
