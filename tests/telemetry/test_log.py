@@ -269,7 +269,6 @@ def test_lines_lost_on_a_full_disk_are_reported_afterwards(
     assert repetition["event"] == "kept"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
 def test_a_line_of_which_the_disk_took_the_beginning_spoils_no_other(
     tmp_path: Path, secrets: Secrets
 ) -> None:
@@ -292,6 +291,7 @@ def test_a_line_of_which_the_disk_took_the_beginning_spoils_no_other(
     assert (json.loads(gap)["lines"], json.loads(kept)["event"]) == (2, "kept")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
 def test_full_disk_raises_nothing_in_the_caller(secrets: Secrets) -> None:
     configure(level="info", console=False, file=Path("/dev/full"), secrets=secrets)
     structlog.get_logger().info("lost")
