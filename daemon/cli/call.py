@@ -75,8 +75,9 @@ class Call:
     def client(self) -> Client:
         """The client of the daemon; raises Unreachable if there is none."""
         if self._client is None:
-            is_named = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
-            self._client = open_first(socket_candidates(self.socket, os.environ), is_named=is_named)
+            is_trusted = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
+            paths = socket_candidates(self.socket, os.environ)
+            self._client = open_first(paths, is_trusted=is_trusted)
         return self._client
 
     def close(self) -> None:
