@@ -110,3 +110,8 @@ async def test_what_a_run_recalled_of_a_forgotten_one_is_forgotten(library: Libr
     assert len(await library.find_texts("bicycle lock")) == 2
     await forget(library, run="01FIRST")
     assert [text for text in await library.find_texts("bicycle lock") if "house" in text] == []
+
+
+async def test_an_empty_name_of_a_routine_is_that_of_none(library: Library) -> None:
+    await library.memory.store("note", "The bicycle lock hangs in the hall.")
+    assert (await eraser_of(library).plan(ErasureRequest(routine=""))).is_empty

@@ -68,6 +68,11 @@ class ErasureRequest:
         """Whether runs may be erased: not by a key, which only an item has."""
         return self.key is None
 
+    @property
+    def has_run_condition(self) -> bool:
+        """Whether it says whose runs are meant: then only items that these stored are erased."""
+        return self.run is not None or self.routine is not None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErasurePlan:
@@ -150,7 +155,7 @@ class Eraser:
                 key=request.key,
                 query=request.query,
                 before=request.before,
-                runs=runs if request.run or request.routine else None,
+                runs=runs if request.has_run_condition else None,
                 archived_runs=runs,
             )
         )
@@ -301,7 +306,7 @@ class Eraser:
         archived_runs = await self._store.read(partial(memory_rows.runs, **limits))
         for run in archived_runs:
             is_ended_by_run.setdefault(run, True)
-        if request.run or request.routine:
+        if request.has_run_condition:
             # what they were told and found is a part of the run
             is_ended_by_run |= await self._store.read(
                 partial(journal_rows.sub_agents_of, runs=list(is_ended_by_run))
