@@ -606,6 +606,9 @@ def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
             )
         if rule.paths and acts_on in ("nothing", "web", "script") and "*" not in rule.tool:
             yield Conflict(f"{key}.paths", f"{rule.tool} acts on no file", list(rule.paths))
+        if rule.effect != "allow" and "." in rule.paths:
+            problem = "covers the workspace itself, and nothing in it"
+            yield Conflict(f"{key}.paths", problem, ".", 'write "**" for all that is in it')
         if rule.paths and is_shell and rule.effect == "allow" and not rule.profile:
             hint = 'add profile = "read-only"'
             yield Conflict(
