@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from daemon.models import BUILT_IN_RULE, Effect, Verdict
-from daemon.policy.git import without_global_options
+from daemon.policy.git import brings_config, without_global_options
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import CallRejected
 from daemon.policy.policy_file import (
@@ -128,15 +128,16 @@ def covers_words(rule: Rule, words: Sequence[str], written_words: Sequence[str] 
     """Tell whether a command begins with the words of a rule, as it runs or as it was written.
 
     To a rule that asks or denies, options that git has before its sub-command are no words: it
-    covers `git -P push` if it covers `git push`.
+    covers `git -P push` if it covers `git push`. With config among them, the command may be any
+    that the rule covers: `git -c alias.p=push p`.
     """
     if rule.matches_words(words) or (written_words and rule.matches_words(written_words)):
         return True
-    return (
-        rule.effect is not Effect.ALLOW
-        and tuple(written_words[:1]) == ("git",)
-        and rule.matches_words(without_global_options(written_words))
-    )
+    if rule.effect is Effect.ALLOW or tuple(written_words[:1]) != ("git",):
+        return False
+    if brings_config(written_words):
+        return "git" in rule.argv[0]
+    return rule.matches_words(without_global_options(written_words))
 
 
 def _applies_to_target(rule: Rule, target: Target) -> bool:
