@@ -252,7 +252,10 @@ class RoutineLimits(Table):
 
 
 class RoutineTable(Table):
-    """What holds for the runs of one routine on top of the rules; it can only take away."""
+    """What holds for the runs of one routine on top of the rules. It allows nothing that no rule
+    allows. Three of its keys loosen something else: `tainted_tools`, `injection = "review"`, and
+    `on_ask = "park"` where the file says "deny".
+    """
 
     tools: Items[Token] | None = None
     """Only these tools, by name or with *; `finish` and `report_items` always."""

@@ -1,9 +1,11 @@
 """The verdict on one part of a call: of all rules that apply to it, the strictest decides. The
 verdict on a whole call, the strictest of its parts, is `Policy.judge` (policy.py).
 
-The section of a routine, `[routine.NAME]`, only takes away: whatever it leaves still needs a rule
-that allows it. The level of autonomy, the taint of a run and `on_ask = "deny"` make no verdict
-milder: each step returns the verdict of the step before, or a stricter one.
+The section of a routine, `[routine.NAME]`, allows nothing that no rule allows: whatever it leaves
+still needs a rule. Three of its keys loosen something else: `tainted_tools`, `injection = "review"`
+and `on_ask = "park"` where the file says "deny". The level of autonomy, the taint of a run and
+`on_ask = "deny"` make no verdict milder: each step returns the verdict of the step before, or a
+stricter one.
 
 Pure functions of values. What a call would do (its words, its files) is found by requests.py.
 """
