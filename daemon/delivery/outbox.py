@@ -18,9 +18,12 @@ import structlog
 from daemon.delivery.channels.base import Channel
 from daemon.errors import (
     DaemonError,
+    DatabaseAway,
     DeliveryFailed,
     NotFound,
     RecipientRemoved,
+    StoreDamaged,
+    StoreFull,
     TargetAbsent,
 )
 from daemon.models import Delivery, Json, Run, Status
@@ -215,6 +218,9 @@ class Outbox:
                 delivery, str(error), retry=error.retry, retry_after=error.after or 0
             )
         except Exception as error:
+            is_of_journal = isinstance(error, (StoreFull, DatabaseAway))
+            if is_of_journal and not isinstance(error, StoreDamaged):
+                raise  # a chat writes its messages to the journal: its target is not at fault
             log.exception(
                 "delivery.crashed", delivery=delivery.id, run=delivery.run, target=delivery.target
             )

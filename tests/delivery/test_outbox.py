@@ -392,6 +392,24 @@ async def test_a_report_that_arrived_is_not_sent_again_while_the_disk_is_full(
     )
 
 
+async def test_a_full_disk_that_a_channel_meets_is_no_failure_of_its_target(
+    journal, end_run, outbox_of
+):
+    target = Target(StoreFull("the disk is full"))
+    outbox = outbox_of(log=target)
+    await end_run([("log", {})])
+    with capture_logs() as logs:
+        full_disk = asyncio.create_task(outbox.flush())
+        await target.call_event.wait()
+        full_disk.cancel()
+        with suppress(asyncio.CancelledError):
+            await full_disk
+    assert [line["event"] for line in logs] == ["delivery.unrecorded"]
+    await outbox.flush()
+    [delivery] = await journal.outbox.find()
+    assert (delivery.status, delivery.attempts) == (DeliveryStatus.DELIVERED, 1)
+
+
 class HeldTarget(Target):
     """A target that answers when it is let go: with an error, if one is given."""
 
