@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from daemon.agent.conversations.conversations import ASK, ask_routine
+from daemon.errors import DaemonError
 from daemon.models import Run, Status
 from daemon.system.clock import Clock
 
@@ -195,6 +196,11 @@ class LocalRunQueue:
         """
         self._subagents[run_id] = task
         task.add_done_callback(lambda _: self._subagents.pop(run_id, None))
+
+    @property
+    def executed_runs(self) -> set[str]:
+        """The ids of the runs that are executed now, sub-agents too."""
+        return self.running.keys() | self._subagents.keys()
 
     def interrupt(self, run_id: str) -> bool:
         """Stop a run where it is, tools included; return whether it was executed.
@@ -447,12 +453,21 @@ class RunSupervisor:
             self.metrics.count_run(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
-            if self.shared:  # one that another process took just now was not notified in time
-                self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
             has_succeeded = self.engine.record_success(run)
+            if self.shared:  # one that another process took just now was not notified in time
+                await self._read_messages(run_id)
             if not has_succeeded or self.conversations.inbox.has_messages(run.id):
                 await asyncio.shield(self.follow_up(run))
         return run
+
+    async def _read_messages(self, run_id: str) -> None:
+        """Read the messages to a run that has ended; where the database does not answer, the next
+        start of a daemon answers them.
+        """
+        try:
+            self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
+        except DaemonError as error:
+            log.error("message.unanswered", run=run_id, problem=str(error))  # noqa: TRY400  no traceback
 
     async def follow_up(self, run: Run) -> None:
         """Count the failure or success of a routine, and answer messages that its run did not
