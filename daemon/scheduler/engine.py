@@ -367,10 +367,15 @@ class RoutineEngine:
             await self._ledger.pause(name, until=until, length=length)
 
     async def resume(self, name: str) -> None:
-        """Let a routine start again and forget its failures; slots of the pause stay skipped."""
+        """Let a routine start again and forget its failures; slots of the pause stay skipped.
+
+        A routine with `first_run` that never ran is started at once.
+        """
         self._require_routine(name)
         async with self._ledger.lock():
             await self._ledger.resume(name)
+            if self.is_started:
+                await self._triggers.start_first_runs([name])
         self._recheck_starts(name)
 
     def recheck_starts(self) -> None:

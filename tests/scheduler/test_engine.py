@@ -634,15 +634,19 @@ async def test_a_first_run_happens_once_and_only_if_there_never_was_one(
     assert [run.routine for run in harness.submitted_runs] == ["daily", "late"]
 
 
-async def test_a_paused_routine_has_no_first_run(harness: EngineHarness) -> None:
+async def test_a_paused_routine_has_its_first_run_once_it_is_resumed(
+    harness: EngineHarness,
+) -> None:
     await harness.boot(routine())
     await harness.engine.pause("daily")
     await harness.reload(routine(first_run=True))
     await harness.boot(routine(first_run=True))
     assert harness.starts == []
     await harness.engine.resume("daily")
-    await harness.boot(routine(first_run=True))
     assert [run.trigger for run in harness.submitted_runs] == ["first_run"]
+    await harness.boot(routine(first_run=True))
+    await harness.engine.resume("daily")
+    assert len(harness.submitted_runs) == 1
 
 
 async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> None:
