@@ -131,9 +131,11 @@ class RoutineEngine:
         self._job_store = BatchedJobStore()
         self._faults: Mapping[str, ConfigError] = {}
         self._has_unscheduled = False
-        """Whether the last reload failed when it had taken the routines: the next one schedules all
-        of them.
+        """Whether the last reload failed after it had begun to take the routines: the next one
+        schedules all of them.
         """
+        self._unhandled_removals: set[str] = set()
+        """Routines that a reload has removed, until their jobs and incidents are gone, too."""
         self._due_queue = CoalescingQueue(
             "slot claims",
             self._ledger.process_due,
@@ -216,17 +218,21 @@ class RoutineEngine:
             names = list(new_routines) if zone_changes else new_names
             ledger.zone, self._faults = zone or ledger.zone, faults
             self._has_unscheduled = True
+            self._unhandled_removals.update(changes.removed)
             await self._set_routines(new_routines, changed_names=names)
-            await self._schedule_next_starts([*names, *changes.removed])
+            await self._schedule_next_starts([*names, *self._unhandled_removals])
             await self._triggers.start_first_runs(new_names)
             await self._triggers.start_after_missed_ends(new_names)
             await self._pacing.start_due(names)
-            self._has_unscheduled = False
-        await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
-        self._triggers.watch()
+        await self._close_incidents_of_removed(
+            f"routine {name}" for name in self._unhandled_removals
+        )
+        self._watch_files()
         # What kept a routine from starting for its files may be gone.
         for name in names:
             self._triggers.scan_files_of(name)
+        self._has_unscheduled = False
+        self._unhandled_removals.clear()
         log.info(
             "engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed
         )
