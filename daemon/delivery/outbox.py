@@ -66,14 +66,15 @@ def deliveries_for(
     ping: str | None = None,
     chat: str | None = None,
     verbatim: bool = False,
+    delay: timedelta = timedelta(),
 ) -> list[tuple[str, Json]]:
     """Return (target, options) for each delivery that the end of `run` asks for.
 
     `ping` is the target of the routine's dead man's switch. `chat` is the target of the chat in
     which a person started the run: it gets the report, whatever the rules say. `verbatim`: the
-    report is the output of programs and no Markdown. The options hold what the reader of the
-    report is told of the run, as it is now. Deliveries of a silent run are asked for as well: the
-    journal marks them as not to be sent.
+    report is the output of programs and no Markdown. `delay` is by how much `spread` put off the
+    start. The options hold what the reader of the report is told of the run, as it is now.
+    Deliveries of a silent run are asked for as well: the journal marks them as not to be sent.
     """
     details = {
         "trigger": run.trigger,
@@ -84,6 +85,8 @@ def deliveries_for(
     shared_options: Json = {key: value for key, value in details.items() if value}
     if verbatim:
         shared_options["verbatim"] = True
+    if delay:
+        shared_options["delay"] = delay.total_seconds()
     deliveries: list[tuple[str, Json]] = []
     if ping and (outcome := _PINGS.get(run.status, "fail")):
         deliveries.append((ping, {"ping": outcome, **shared_options}))
