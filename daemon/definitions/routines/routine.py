@@ -330,7 +330,11 @@ class RunSpec(Table):
     timeout: PositiveDuration = timedelta(minutes=10)
     """Active time; suspended, down and waiting do not count."""
     overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"
-    """What to do with a slot while an earlier run is under way."""
+    """What to do with a slot while an earlier run is under way or waits for a person.
+
+    skip: the slot is skipped; queue_one: one run may wait behind it; cancel_previous: the earlier
+    run is cancelled.
+    """
     silent_token: Name | None = None
     """An answer of exactly these words is not delivered."""
     tools: Items[Name] = ()
