@@ -18,7 +18,7 @@ import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +27,7 @@ import structlog
 from daemon.agent.conversations.conversations import ASK, ask_routine
 from daemon.errors import DaemonError
 from daemon.models import Run, Status
+from daemon.runs.spread import spread_delay
 from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
@@ -450,7 +451,9 @@ class RunSupervisor:
             if self.settings.tracer:
                 self.settings.tracer.export_run(run_id)
         if run is not None and run.status.has_ended:
-            self.metrics.count_run(run)
+            routine = self.engine.routines.get(run.routine)
+            delay = spread_delay(run, routine) if routine else timedelta()
+            self.metrics.count_run(run, delay=delay)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
             has_succeeded = self.engine.record_success(run)

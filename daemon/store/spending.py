@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from daemon.store.connection import Connection
 from daemon.store.database import Repository
 from daemon.store.records import ModelCall, SpendingTotal
-from daemon.store.rows import to_microseconds
+from daemon.store.rows import events_below, to_microseconds
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -144,7 +144,7 @@ class SpendingRepository(Repository):
         )
 
         def work(connection: Connection) -> tuple[int, int]:
-            cost, tokens = connection.execute(query, (run, f"{run}/", f"{run}0")).fetchone()
+            cost, tokens = connection.execute(query, (run, *events_below(run))).fetchone()
             return cost, tokens
 
         return await self._db.read(work)

@@ -236,6 +236,19 @@ async def test_hanging_target_delays_no_other_target(journal, end_run, outbox_of
         await until(journal, "delivered", "delivered", "delivered")
 
 
+async def test_hanging_target_delays_no_retry_of_another_target(journal, end_run, outbox_of, clock):
+    """Nobody wakes the outbox: the busy target's delivery is not the next one that is due."""
+    slow, target = Target(asyncio.Event()), Target(DeliveryFailed("not yet"))
+    await end_run([("log", {})])
+    await outbox_of(log=target).flush()
+    clock.advance(seconds=29.95)
+    await end_run([("slow", {})])
+    async with run_outbox(outbox_of(slow=slow, log=target)):
+        await slow.call_event.wait()
+        clock.advance(seconds=0.05)
+        await until(journal, "delivered", "pending")
+
+
 async def test_reports_reach_one_target_in_order(journal, end_run, outbox_of):
     target = Target()
     for number in range(5):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from urllib.parse import parse_qs
+from zoneinfo import ZoneInfo
 
 from daemon.models import new_id
 from daemon.web.rendering import render
-from daemon.web.today import find_attention_items, find_failing_routines, show_today
+from daemon.web.today import (
+    RoutineStarts,
+    find_attention_items,
+    find_failing_routines,
+    group_starts,
+    show_today,
+)
 from daemon.web.views import show_memory
 
 
@@ -168,3 +175,15 @@ def test_each_attention_item_is_counted_and_leads_to_its_view_the_worst_first() 
 def test_a_call_that_waits_is_told_once_though_it_has_an_incident() -> None:
     attention_items = find_attention_items(make_status("approval for notes"), [], 0, [{}, {}])
     assert [item.text for item in attention_items] == ["2 calls wait for your word"]
+
+
+def test_starts_in_the_hour_that_comes_twice_stand_in_the_order_of_their_times() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    half_past_two, two_again = (
+        datetime(2026, 10, 25, hour, minute, tzinfo=UTC).astimezone(zone)
+        for hour, minute in ((0, 30), (1, 0))
+    )
+    starts = [("pages", two_again), ("pages", half_past_two)]
+    assert group_starts(starts, date(2026, 10, 25)) == [
+        RoutineStarts("pages", first=half_past_two, last=two_again, start_count=2)
+    ]
