@@ -38,10 +38,17 @@ class RetentionLimits:
     """Targets of the config whose own path has {slot} or {run}: deliveries to them name none."""
 
 
+# A run that succeeded is old only if its routine has succeeded since: gates and reports compare
+# with what the last such run had gathered. The empty text keeps SQLite from the index of statuses,
+# where the runs of all routines are.
+_NOT_THE_LAST_SUCCESS = """(status <> 'succeeded' OR EXISTS (SELECT 1 FROM run AS newer
+    WHERE newer.routine = run.routine AND newer.id > run.id AND newer.status || '' = 'succeeded'))
+"""
 # Without those whose reports are still on their way.
-_OLD_RUNS = """
+_OLD_RUNS = f"""
 SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
-    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {newest})
+    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+    AND {_NOT_THE_LAST_SUCCESS}
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status = 'pending')
 """  # noqa: E501
 
@@ -64,6 +71,7 @@ WITH RECURSIVE with_rows (run_id) AS (
 SELECT run_id, (SELECT created FROM run WHERE id = with_rows.run_id) FROM with_rows
 WHERE (SELECT ended FROM run WHERE id = with_rows.run_id {condition} AND id NOT IN
     (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+    AND {_NOT_THE_LAST_SUCCESS}
 ) < ?
 LIMIT ?
 """
@@ -121,7 +129,7 @@ def _delete_runs(connection: Connection, before: int, limits: RetentionLimits) -
     Where report files are deleted later than their runs, the deliveries of these files stay until
     then: without them nobody would know the files.
     """
-    query = f"{_OLD_RUNS.format(newest=NEWEST)} ORDER BY id LIMIT {SLICE}"
+    query = f"{_OLD_RUNS} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
     if limits.reports is not None:
         for run in runs:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -104,25 +105,50 @@ async def test_a_message_is_answered_by_a_run_that_asks_and_the_next_one_knows_i
 class FullChatMessages(ChatMessageRepository):
     """A repository whose disk is full."""
 
+    def __init__(self, journal):
+        super().__init__(journal._db, clock=journal._clock)
+        self.attempt_event = asyncio.Event()
+
     async def record(self, message):
+        self.attempt_event.set()
         raise StoreFull("the disk is full")
+
+
+async def deliver_on_a_full_disk(app):
+    """Send what is due to the chat, until the journal does not take a message that has arrived."""
+    journal = app.daemon.store.journal
+    repository, full = journal.chat_messages, FullChatMessages(journal)
+    journal.chat_messages = full
+    sending = asyncio.create_task(app.daemon.delivery.outbox.flush())
+    async with asyncio.timeout(60):
+        await full.attempt_event.wait()
+    sending.cancel()
+    with suppress(asyncio.CancelledError):
+        await sending
+    journal.chat_messages = repository
 
 
 async def test_a_message_that_arrived_is_not_sent_again_while_the_disk_is_full(app, telegram):
     async with app:
         await app.run("disks")
-        journal = app.daemon.store.journal
-        repository = journal.chat_messages
-        journal.chat_messages = FullChatMessages(journal._db, clock=journal._clock)
-        await app.deliver()
         for _ in range(2):
-            app.advance(minutes=2)
-            await app.deliver()
+            await deliver_on_a_full_disk(app)
         assert len(telegram.messages) == 1
-        journal.chat_messages = repository
-        app.advance(minutes=10)
         (delivery,) = await app.deliver()
         assert (len(telegram.messages), delivery.status) == (1, DeliveryStatus.DELIVERED)
+        assert delivery.attempts == 1
+
+
+async def test_a_message_that_arrived_is_forgotten_once_its_delivery_is_dropped(app, telegram):
+    async with app:
+        await app.run("disks")
+        await deliver_on_a_full_disk(app)
+        (delivery,) = await app.daemon.store.journal.outbox.find()
+        await app.daemon.store.journal.outbox.drop(delivery.id)
+        await app.run("disks")
+        await app.deliver()
+        assert len(telegram.messages) == 2
+        assert app.daemon.chats.channels["phone"]._unwritten_messages == {}
 
 
 async def test_people_who_are_not_on_the_list_get_nothing(app, telegram):

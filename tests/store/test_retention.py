@@ -71,6 +71,25 @@ async def test_retention_removes_old_steps_and_keeps_their_runs(
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
 
 
+@pytest.mark.parametrize("keep", [{"steps": DAY}, {"runs": DAY}, {"max_bytes": 1}])
+async def test_the_last_success_of_a_routine_stays_with_its_steps_for_the_gate_to_compare(
+    ledger: Ledger, clock: FakeClock, keep: dict[str, Any]
+) -> None:
+    statuses = [Status.SUCCEEDED] * 2 + [Status.FAILED] + [Status.SKIPPED] * 11
+    for status in statuses:
+        run = await ledger.start_run()
+        await ledger.journal.runs.append(
+            run, Step(kind=StepKind.LLM, iteration=1, body={"text": "said"})
+        )
+        await ledger.journal.runs.end(run.to(status))
+    await execute_runs(ledger, 1, "another")
+    clock.move_to(clock.now() + 2 * DAY)
+    await all_gone(ledger, clock, **keep)
+    runs = await ledger.journal.runs.find("daily")
+    with_steps = [run.status for run in runs if await ledger.journal.runs.get_steps(run.id)]
+    assert with_steps == [Status.SKIPPED] * 10 + [Status.SUCCEEDED]
+
+
 async def test_what_events_and_people_brought_goes_with_the_steps(
     ledger: Ledger, clock: FakeClock
 ) -> None:

@@ -537,7 +537,9 @@ class RoutineDefinition(Table):
     enabled: bool = True
     """Whether its trigger counts; by hand it runs anyway."""
     first_run: bool = False
-    """Run once as soon as the daemon sees it, if it has never run."""
+    """Run once as soon as the daemon sees it, if it has never run; a paused one once it is
+    resumed.
+    """
     ping: Name | None = None
     """A target of kind ping that is told when a run starts, succeeds or fails: a dead man's switch.
     """
