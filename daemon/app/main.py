@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
+from daemon.cli.standard_output import discard_output, open_closed_streams, report_write_error
 from daemon.definitions.paths import (
     OVERLAY,
     describe_config_paths,
@@ -69,10 +70,24 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> 
     """Run `agentd` and return its exit code. `program` is what usage, examples and errors call it:
     agentctl becomes agentd for verbs that work without a daemon.
     """
-    # None where the caller has closed them (`agentd >&-`)
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
-    options = _parse_options(sys.argv[1:] if arguments is None else arguments, program)
+    open_closed_streams()
+    verb: Callable[[CommandLine], int] | None = None
+    try:
+        try:
+            options = _parse_options(sys.argv[1:] if arguments is None else arguments, program)
+            verb = options.verb
+            return _run_verb(options, program)
+        finally:
+            sys.stdout.flush()  # what cannot be written is noticed here, not while Python ends
+    except OSError as error:
+        # of a daemon it may be any file
+        if verb in (serve, worker) and not isinstance(error, BrokenPipeError):
+            raise
+        return report_write_error(error, program)
+
+
+def _run_verb(options: CommandLine, program: str) -> int:
+    """Run the verb and report what it raises; return the exit code."""
     try:
         return int(options.verb(options))
     except DaemonError as error:
@@ -90,9 +105,6 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "agentd") -> 
             f"{program}: the package {error.name} is not installed; install agentd again: "
             f"{command}\n"
         )
-        return 1
-    except BrokenPipeError:
-        _silence_stdout()
         return 1
     except (PermissionError, NotADirectoryError, IsADirectoryError) as error:
         # A daemon checks its folders at its start: what comes later belongs in the log as it is.
@@ -529,7 +541,8 @@ def serve(options: CommandLine) -> int:
             lines.begin()
             await _announce_models(app)
         except OSError:  # the output is closed or its disk is full, which is no reason not to run
-            _silence_stdout()
+            with suppress(OSError):  # no descriptor is left: then the next print fails
+                discard_output()
 
     async def run() -> None:
         try:
@@ -1090,12 +1103,6 @@ def _split_names(text: str) -> list[str]:
 def _print(text: str) -> None:
     sys.stdout.write(text.rstrip() + "\n")
     sys.stdout.flush()
-
-
-def _silence_stdout() -> None:
-    """Discard what is printed from now on: nobody reads it."""
-    with suppress(OSError):  # no descriptor is left: then the next print fails
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_error(error: DaemonError, program: str) -> int:

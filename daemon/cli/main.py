@@ -6,7 +6,6 @@ argparse, and whatever only one verb needs is imported by that verb.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -21,19 +20,26 @@ from daemon.cli.call import (
     start_command,
 )
 from daemon.cli.client import ApiError, ConnectionLost, Unreachable
+from daemon.cli.standard_output import open_closed_streams, report_write_error
 from daemon.cli.verbs import VERBS
-
-# Errors of writing to stdout: `agentctl runs > file` on a full disk, or beyond a limit.
-WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `agentctl` and return its exit code."""
-    # None where the caller has closed them (`agentctl run x >&-`)
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
+    open_closed_streams()
     try:
-        return _run_verb(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()  # what cannot be written is noticed here, not while Python ends
+    except OSError as error:
+        return report_write_error(error, "agentctl")
+
+
+def _run(arguments: list[str]) -> int:
+    """Run the verb and report what it raises; return the exit code."""
+    try:
+        return _run_verb(arguments)
     except Unreachable as error:
         return _report_unreachable(error)
     except ConnectionLost as error:
@@ -41,22 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNREACHABLE
     except ApiError as error:
         return _report_problem(error)
-    except BrokenPipeError:  # the reader has gone: `agentctl runs | head`
-        _discard_output()
-        return NOT_SUCCEEDED
-    except OSError as error:
-        if error.errno not in WRITE_ERRORS:
-            raise
-        _discard_output()
-        sys.stderr.write(f"agentctl: what it has to say cannot be written: {error.strerror}\n")
-        return NOT_SUCCEEDED
     except KeyboardInterrupt:
         return DETACHED
-
-
-def _discard_output() -> None:
-    """Discard what stdout still buffers, so that Python does not complain about it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_verb(arguments: list[str]) -> int:
@@ -91,11 +83,9 @@ def _run_verb(arguments: list[str]) -> int:
     options = verb.parse(name, ["--json", *arguments] if json else arguments)
     call = Call(options.pop("socket", None) or socket, options)
     try:
-        code = verb.run(call)
+        return verb.run(call)
     finally:
         call.close()
-    sys.stdout.flush()  # a reader that has gone away is noticed here, not while Python ends
-    return code
 
 
 def _report_unreachable(error: Unreachable) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from daemon.cli.call import hint_for_more
 from tests.api.harness import ApiHarness, ask
-from tests.cli.agentctl import COMMAND, agentctl, environment
+from tests.cli.agentctl import COMMAND, ROOT, agentctl, environment
 
 
 async def test_last_names_the_last_run(harness: ApiHarness) -> None:
@@ -128,29 +129,70 @@ async def test_logs_without_matching_lines_report_it(harness: ApiHarness, tmp_pa
     assert (await agentctl(harness.path, "logs", "--state", str(tmp_path), "-n", "0")).code == 2
 
 
-@pytest.mark.parametrize("verb", ["list", "help", "inspect last --full"])
-async def test_a_full_output_is_reported_in_one_line_and_a_closed_output_is_not(
-    harness: ApiHarness, verb: str
-) -> None:
+# of those that a daemon answers, and of those that agentd runs itself
+WRITING_VERBS = [
+    "list",
+    "help",
+    "inspect last --full",
+    "run --help",
+    "validate --config site.toml",
+    "policy check policy.toml --config site.toml",
+    "new daily every day at 7 --stdout --config site.toml",
+    "logs --state .",
+]
+
+
+async def run_in_site(
+    harness: ApiHarness, folder: Path, verb: str, redirection: str, stdout: int
+) -> tuple[int | None, str]:
+    """Run a verb in a folder with a config, a policy and a log; return its exit code and stderr."""
     await harness.complete_run()
-    env = environment(harness.path.parent, AGENTD_SOCKET=str(harness.path))
-    for redirection, code, message in (
-        (
-            ">/dev/full",
-            1,
-            "agentctl: what it has to say cannot be written: No space left on device\n",
-        ),
-        (">&-", 0, ""),
-    ):
-        process = await asyncio.create_subprocess_exec(
-            "sh",
-            "-c",
-            f'exec "$@" {redirection}',
-            "sh",
-            *COMMAND,
-            *verb.split(),
-            env=env,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, err = await process.communicate()
-        assert (process.returncode, err.decode()) == (code, message), redirection
+    (folder / "site.toml").touch()
+    (folder / "policy.toml").write_bytes((ROOT / "policy.toml").read_bytes())
+    (folder / "logs").mkdir()
+    (folder / "logs/agentd.jsonl").write_text(
+        '{"at": "2026-11-20T09:00:00Z", "level": "info", "event": "x"}\n'
+    )
+    process = await asyncio.create_subprocess_exec(
+        "sh",
+        "-c",
+        f'exec "$@" {redirection}',
+        "sh",
+        *COMMAND,
+        *verb.split(),
+        env=environment(harness.path.parent, AGENTD_SOCKET=str(harness.path)),
+        cwd=folder,
+        stdout=stdout,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+    return process.returncode, err.decode()
+
+
+@pytest.mark.parametrize("verb", WRITING_VERBS)
+async def test_a_full_output_is_reported_in_one_line(
+    harness: ApiHarness, tmp_path: Path, verb: str
+) -> None:
+    message = "agentctl: what it has to say cannot be written: No space left on device\n"
+    code, err = await run_in_site(harness, tmp_path, verb, ">/dev/full", asyncio.subprocess.DEVNULL)
+    assert (code, err) == (1, message)
+
+
+@pytest.mark.parametrize("verb", WRITING_VERBS)
+async def test_a_reader_that_has_gone_ends_every_verb_as_a_signal_would(
+    harness: ApiHarness, tmp_path: Path, verb: str
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert await run_in_site(harness, tmp_path, verb, "", writer) == (141, "")
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("verb", ["list", "help", "inspect last --full"])
+async def test_a_closed_output_is_no_failure(
+    harness: ApiHarness, tmp_path: Path, verb: str
+) -> None:
+    code, err = await run_in_site(harness, tmp_path, verb, ">&-", asyncio.subprocess.DEVNULL)
+    assert (code, err) == (0, "")
