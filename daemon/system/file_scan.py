@@ -38,6 +38,8 @@ class FolderScan:
     """Symbolic links in the place of a matching file or of a folder that would have been scanned,
     whether their target exists or not.
     """
+    misnamed: set[str] = field(default_factory=set)
+    """Those of the files whose path is not UTF-8: it is spelt out, and opens no file."""
     is_truncated: bool = False
     """Whether the scan ended early, as there are too many folders or files."""
 
@@ -88,7 +90,10 @@ class _Scanner:
                 child_path = f"{path}/{name}" if path else name
                 if matches and stat.S_ISREG(status.st_mode):
                     version = f"{status.st_mtime_ns}-{status.st_size}-{status.st_ino}"
-                    scan.files[_printable(child_path)] = version
+                    printable_path = _printable(child_path)
+                    scan.files[printable_path] = version
+                    if printable_path != child_path:
+                        scan.misnamed.add(printable_path)
                 elif (
                     child_states
                     and stat.S_ISDIR(status.st_mode)

@@ -24,7 +24,7 @@ from daemon.system.watch import DirectoryWatcher, Subscription
 log = structlog.get_logger()
 
 MIN_SCAN_INTERVAL = 0.1  # seconds
-MAX_LINKS_LOGGED = 20  # of one watch; a folder may hold thousands
+MAX_FILES_LOGGED = 20  # of one watch; a folder may hold thousands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +182,11 @@ class SettledFileWatcher:
         }
         problems |= {
             f"{link}: is a symbolic link, which is not followed; put a copy in its place"
-            for link in sorted(scan.links)[:MAX_LINKS_LOGGED]
+            for link in sorted(scan.links)[:MAX_FILES_LOGGED]
+        }
+        problems |= {
+            f"{path}: its name is not UTF-8, so that no run can read it; rename it"
+            for path in sorted(scan.misnamed)[:MAX_FILES_LOGGED]
         }
         if scan.is_truncated:
             problems.add(

@@ -104,7 +104,9 @@ def test_an_unreadable_folder_is_reported_and_others_are_scanned(root: Path) -> 
 def test_file_names_that_are_not_utf_8_are_escaped(root: Path) -> None:
     for name in (b"caf\xe9.csv", b"caf\xe8.csv", "中.csv".encode()):
         (root / os.fsdecode(name)).write_text("x")
-    assert set(scan_root(root, "*.csv").files) == {"caf\\udce9.csv", "caf\\udce8.csv", "中.csv"}
+    scan = scan_root(root, "*.csv")
+    assert set(scan.files) == {"caf\\udce9.csv", "caf\\udce8.csv", "中.csv"}
+    assert scan.misnamed == {"caf\\udce9.csv", "caf\\udce8.csv"}
 
 
 def test_scan_ends_for_any_tree(root: Path) -> None:

@@ -290,10 +290,15 @@ async def test_ten_thousand_files_are_one_batch(desk: Desk) -> None:
     assert await desk.batch() == ["inbox/07777.csv"]
 
 
-async def test_a_file_whose_name_is_no_utf8_is_found(desk: Desk) -> None:
+async def test_a_file_whose_name_is_no_utf8_is_found_and_logged_once(desk: Desk) -> None:
     (desk.root / "inbox").mkdir()
-    desk.watch("inbox/*")
-    await desk.once()
-    await desk.asleep()
-    Path(os.fsdecode(os.fsencode(desk.root) + b"/inbox/\xff.csv")).touch()
-    assert await desk.batch() == ["inbox/\\udcff.csv"]
+    with capture_logs() as logs:
+        desk.watch("inbox/*")
+        await desk.once()
+        await desk.asleep()
+        Path(os.fsdecode(os.fsencode(desk.root) + b"/inbox/\xff.csv")).touch()
+        assert await desk.batch() == ["inbox/\\udcff.csv"]
+    problems = [entry["problem"] for entry in logs if entry["event"] == "watch.incomplete"]
+    assert problems == [
+        "inbox/\\udcff.csv: its name is not UTF-8, so that no run can read it; rename it"
+    ]

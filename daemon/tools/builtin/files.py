@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +37,8 @@ from daemon.tools.registry import FunctionRegistry
 _SNIFF_BYTES = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
 _MAX_UTF16_BYTES = 20_000_000  # such a file is read as a whole
 _MAX_NAMES = 1000
+# How a path that landed names a byte that is not UTF-8 (system/file_scan.py).
+_SPELT_OUT_BYTE = re.compile(r"\\udc[89a-f][0-9a-f]")
 _MAX_LOCK_SECONDS = 10.0  # a file is written in a fraction of that
 
 
@@ -151,6 +154,10 @@ def check_path(
 
 def _explain(call_path: CallPath, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
+        if _SPELT_OUT_BYTE.search(call_path.text):
+            return (
+                f"{call_path.text} cannot be read: its name is not UTF-8; a person has to rename it"
+            )
         return f"{call_path.text} does not exist"
     if isinstance(error, NotADirectoryError):
         return f"{call_path.text} is no folder, or a file stands where a folder should be"

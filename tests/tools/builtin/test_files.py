@@ -123,6 +123,9 @@ async def test_file_read_refuses_fifos_folders_and_missing_files(
     assert "is no regular file" in (await free("file_read", path="fifo")).text
     assert "is a folder; file_list shows" in (await free("file_read", path=".")).text
     assert (await free("file_read", path="none")).text == "[failed] none does not exist"
+    assert (await free("file_read", path="n\\udce9.txt")).text == (
+        "[failed] n\\udce9.txt cannot be read: its name is not UTF-8; a person has to rename it"
+    )
 
 
 @pytest.mark.parametrize(
