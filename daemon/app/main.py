@@ -350,6 +350,8 @@ def _add_replay_verbs(verbs: VerbParsers) -> None:
 
 
 def _add_transfer_verbs(verbs: VerbParsers) -> None:
+    from daemon.cli.parser import text_that_is_given
+
     backup_parser = verbs.add_parser(
         "backup", help="copy all that is known into one file; a daemon may go on"
     )
@@ -380,6 +382,7 @@ def _add_transfer_verbs(verbs: VerbParsers) -> None:
         "file",
         nargs="?",
         metavar="FILE",
+        type=text_that_is_given,
         help="a crontab, or - for standard input; default: what crontab -l prints",
     )
     crontab_parser.add_argument(

@@ -50,14 +50,20 @@ def tell(call: Call) -> int:
 
 def _read_message(call: Call) -> str | None:
     """Return the words behind the verb, or what a pipe brings; None after an error message."""
-    if call.text:
-        return " ".join(call.text)
-    if not sys.stdin.isatty():
-        text = sys.stdin.read()
-        if text.strip():
-            return text
+    try:
+        text = " ".join(call.text) if call.text else _read_pipe()
+        text.encode()  # of an argument, a byte that is not UTF-8 is half of a surrogate pair
+    except UnicodeError:
+        call.err.write_line("agentctl: the text is not UTF-8")
+        return None
+    if call.text or text.strip():
+        return text
     call.err.write_line("agentctl: say something: agentctl ask how full are the disks")
     return None
+
+
+def _read_pipe() -> str:
+    return "" if sys.stdin.isatty() else sys.stdin.read()
 
 
 def _converse(call: Call, path: str, body: dict[str, Any]) -> int:

@@ -19,7 +19,8 @@ def show_help(call: Call) -> int:
     if names:
         verb = VERBS[names[0]]
         if verb.parses_itself and names[0] != "help":
-            return verb.run(Call(call.socket, {"rest": ["--help"]}))
+            # `help policy explain` is about what stands behind the verb
+            return verb.run(Call(call.socket, {"rest": [*names[1:], "--help"]}))
         # Ends the process after printing, except for `help`, whose options are those below.
         verb.parse(names[0], ["--help"])
     if "--all" in call.rest:

@@ -67,8 +67,7 @@ def _run_verb(arguments: list[str]) -> int:
         elif option == "--json":
             json = True
         elif option == "--socket":
-            sys.stderr.write("agentctl: --socket needs a path behind it\n")
-            return USAGE
+            return _report_no_socket()
         else:
             sys.stderr.write(
                 f"agentctl: unknown option {option}; `agentctl help` shows what there is\n"
@@ -81,11 +80,24 @@ def _run_verb(arguments: list[str]) -> int:
         return report_unknown_verb(name)
     verb = VERBS[name]
     options = verb.parse(name, ["--json", *arguments] if json else arguments)
-    call = Call(options.pop("socket", None) or socket, options)
+    socket_of_verb = options.pop("socket", None)
+    socket = socket if socket_of_verb is None else socket_of_verb
+    if socket == "":
+        return _report_no_socket()
+    call = Call(socket, options)
     try:
         return verb.run(call)
+    except ApiError as error:
+        raise ApiError(
+            error.status, {**error.body, "detail": verb.name_options(str(error))}
+        ) from None
     finally:
         call.close()
+
+
+def _report_no_socket() -> int:
+    sys.stderr.write("agentctl: --socket needs a path behind it\n")
+    return USAGE
 
 
 def _report_unreachable(error: Unreachable) -> int:

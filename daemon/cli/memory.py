@@ -73,7 +73,7 @@ def _make_parser() -> ArgumentParser:
     def add_subcommand(
         name: str, function: Callable[[Call], int], description: str
     ) -> ArgumentParser:
-        subparser = subparsers.add_parser(
+        subparser: ArgumentParser = subparsers.add_parser(
             name, help=description, description=description, allow_abbrev=False
         )
         subparser.set_defaults(run_subcommand=function)
@@ -150,7 +150,11 @@ def _make_parser() -> ArgumentParser:
 
 def search(call: Call) -> int:
     """Find items and texts of runs, best first."""
-    question = quote(" ".join(call.text))
+    text = " ".join(call.text)
+    if not text.strip():
+        call.err.write_line("agentctl memory search: say what to look for")
+        return USAGE
+    question = quote(text)
     answer = call.request(
         "GET", f"/v1/memory/search?query={question}&limit={call.limit}&window={call.expand}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError, HelpFormatter
+from argparse import Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
 from typing import Any
 
 
@@ -16,11 +16,48 @@ class Parser(ArgumentParser):
         self.register("type", int, whole_number)
         self.register("type", "duration", seconds_of_duration)
 
+    def _get_value(self, action: Action, arg_string: str) -> Any:
+        """Return the value of an argument. An option or a file that is empty, as of `--run "$RUN"`
+        without that variable, is refused: it would count as left out, or as the current folder.
+        """
+        if not arg_string and (action.option_strings or _is_file(action)):
+            raise ArgumentError(action, "must not be empty")
+        return super()._get_value(action, arg_string)
+
+    def add_subparsers(self, **settings: Any) -> Any:
+        """Return what adds subcommands; each reports what it does not know with its own usage."""
+        return super().add_subparsers(**{"parser_class": _SubcommandParser, **settings})
+
     def format_help(self) -> str:
         """Return the help with examples, which are imported only here."""
         from daemon.cli.examples import examples_of
 
         return super().format_help() + examples_of(self.prog)
+
+
+class _SubcommandParser(Parser):
+    """The parser of a subcommand, whose usage says what may stand there.
+
+    argparse leaves what it does not know to the parser above it.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+
+def _is_file(action: Action) -> bool:
+    """Tell whether an argument is a path, without an import of pathlib."""
+    return isinstance(action.type, type) and issubclass(action.type, os.PathLike)
+
+
+def text_that_is_given(text: str) -> str:
+    """Return the text of an argument, or raise ArgumentTypeError if it is empty."""
+    if not text:
+        raise ArgumentTypeError("must not be empty")
+    return text
 
 
 def whole_number(text: str) -> int:

@@ -16,6 +16,10 @@ def read_input(argument: str) -> str:
     Raises ValueError with a sentence that says why it cannot be read.
     """
     if argument != "-" and not argument.startswith("@"):
+        try:
+            argument.encode()  # a byte that is not UTF-8 is half of a surrogate pair
+        except UnicodeEncodeError:
+            raise ValueError("--input: the text is not UTF-8") from None
         return argument
     path = argument.removeprefix("@")
     place = "standard input" if argument == "-" else path

@@ -84,6 +84,16 @@ class Verb:
         code: int = load_entry_point(self.entry_point)(call)
         return code
 
+    def name_options(self, detail: str) -> str:
+        """Return the detail of an error of the API with the option that was typed, such as `-n`, in
+        the place of its parameter, `'limit'`.
+        """
+        for names, _ in self.options:
+            parameter = f"'{_attribute_of(names)}': "
+            if names[0].startswith("-") and detail.startswith(parameter):
+                return f"{names[0]}: {detail.removeprefix(parameter)}"
+        return detail
+
     def parse(self, name: str, arguments: list[str]) -> dict[str, Any]:
         """Return the options of a command line; exit with a usage message if it is wrong.
 
@@ -99,8 +109,7 @@ class Verb:
         if not has_required_argument and all(argument == "--json" for argument in arguments):
             options: dict[str, Any] = {"json": bool(arguments)}
             for names, settings in self.options:
-                attribute = names[-1].lstrip("-").replace("-", "_")
-                options[attribute] = settings.get("default")
+                options[_attribute_of(names)] = settings.get("default")
             return options
         from argparse import SUPPRESS
 
@@ -116,6 +125,11 @@ class Verb:
         )
         parser.add_argument("--socket", metavar="PATH", help="where the daemon listens")
         return vars(parser.parse_args(arguments))
+
+
+def _attribute_of(names: tuple[str, ...]) -> str:
+    """Return the attribute in which a call has the value of an option."""
+    return names[-1].lstrip("-").replace("-", "_")
 
 
 def _remove_socket_option(arguments: list[str]) -> str | None:

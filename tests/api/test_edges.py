@@ -11,7 +11,7 @@ import pytest
 
 from daemon.cli.call import hint_for_more
 from tests.api.harness import ApiHarness, ask
-from tests.cli.agentctl import COMMAND, ROOT, agentctl, environment
+from tests.cli.agentctl import COMMAND, ROOT, agentctl, agentctl_process, environment
 
 
 async def test_last_names_the_last_run(harness: ApiHarness) -> None:
@@ -47,7 +47,10 @@ async def test_an_empty_condition_has_nothing_forgotten(harness: ApiHarness, nam
     other = "run" if name == "routine" else "routine"
     options = (f"--{other}", "news", f"--{name}", "", "--yes")
     result = await agentctl(harness.path, "memory", "forget", *options)
-    assert (result.code, result.err) == (2, f"agentctl: '{name}': expected text (found '')\n")
+    assert result.code == 2
+    assert result.err.endswith(
+        f"agentctl memory forget: error: argument --{name}: must not be empty\n"
+    )
     body = json.dumps({other: "news", name: " ", "confirm": "c"}).encode()
     answer = await ask(harness.path, "POST", "/v1/memory/forget", body)
     assert answer.status == 422
@@ -57,19 +60,88 @@ async def test_an_empty_condition_has_nothing_forgotten(harness: ApiHarness, nam
 @pytest.mark.parametrize(
     "words",
     [
-        ("runs", "--status"),
-        ("deliveries", "--status"),
-        ("deliveries", "--run"),
-        ("audit", "--run"),
-        ("approvals", "--revoke"),
-        ("approvals",),
-        ("quarantine",),
+        "runs --status",
+        "deliveries --status",
+        "deliveries --run",
+        "audit --run",
+        "approvals --revoke",
+        "ask how --session",
+        "inspect last --html",
+        "metrics --textfile",
+        "list --socket",
+        "logs --routine",
+        "logs --run",
+        "logs --since",
+        "new daily every day at 7 --to",
+        "new daily every day at 7 --look",
+        "validate --config",
+        "backup",
+        "import-crontab",
     ],
 )
-async def test_an_empty_option_lists_nothing(harness: ApiHarness, words: tuple[str, ...]) -> None:
-    result = await agentctl(harness.path, *words, "")
+async def test_an_empty_option_or_file_is_refused(
+    harness: ApiHarness, tmp_path: Path, words: str
+) -> None:
+    await harness.complete_run()
+    result = await agentctl(harness.path, *words.split(), "", env={"AGENTD_STATE": str(tmp_path)})
+    assert (result.code, result.out) == (2, "")
+    last_line = result.err.splitlines()[-1]
+    assert last_line.startswith("agentctl ") and last_line.endswith(": must not be empty")
+
+
+@pytest.mark.parametrize("words", [("--socket", ""), ("--socket=",), ("logs", "--socket", "")])
+async def test_an_empty_socket_is_none(harness: ApiHarness, words: tuple[str, ...]) -> None:
+    result = await agentctl(harness.path, *words)
+    assert (result.code, result.err) == (2, "agentctl: --socket needs a path behind it\n")
+
+
+@pytest.mark.parametrize("verb", ["approvals", "quarantine"])
+async def test_an_empty_id_lists_nothing(harness: ApiHarness, verb: str) -> None:
+    result = await agentctl(harness.path, verb, "")
     assert (result.code, result.out) == (4, "")
     assert result.err == "agentctl: nothing has an empty name\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("runs -n 0", "-n: expected a number from 1 to 1000 (found 0)"),
+        ("next --days 0", "--days: expected a number from 1 to 3660 (found 0)"),
+        ("runs --status rubbish", "--status: expected one of "),
+    ],
+)
+async def test_an_error_names_the_option_that_was_typed(
+    harness: ApiHarness, words: str, error: str
+) -> None:
+    result = await agentctl(harness.path, *words.split())
+    assert result.code == 2
+    assert result.err.startswith(f"agentctl: {error}")
+
+
+async def test_a_subcommand_has_its_own_help_and_usage(harness: ApiHarness) -> None:
+    for words in ("memory forget", "policy explain"):
+        result = await agentctl(harness.path, "help", *words.split())
+        assert result.code == 0
+        assert result.out.startswith(f"usage: agentctl {words} ")
+    result = await agentctl(harness.path, "memory", "forget", "nosuch")
+    assert result.code == 2
+    assert result.err.startswith("usage: agentctl memory forget ")
+    assert "--routine ROUTINE" in result.err
+    assert result.err.endswith("forget: error: unrecognized arguments: nosuch\n")
+
+
+async def test_a_text_that_is_not_utf_8_is_named_as_such(harness: ApiHarness) -> None:
+    word = os.fsdecode(b"caf\xe9")
+    for words in (("ask", word), ("tell", "last", word)):
+        result = await agentctl_process(harness.path, *words)
+        assert (result.code, result.err) == (2, "agentctl: the text is not UTF-8\n")
+    result = await agentctl_process(harness.path, "run", "daily-report", "--input", word)
+    assert (result.code, result.err) == (2, "agentctl: --input: the text is not UTF-8\n")
+
+
+async def test_memory_is_not_searched_for_nothing(harness: ApiHarness) -> None:
+    result = await agentctl(harness.path, "memory", "search", "")
+    assert (result.code, result.err) == (2, "agentctl memory search: say what to look for\n")
 
 
 @pytest.mark.parametrize("path", ["approvals", "deliveries", "audit"])

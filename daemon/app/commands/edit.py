@@ -98,6 +98,8 @@ def _find_installation(call: Call) -> tuple[Path, Path, bool]:
 
 def _find_file(name: str, config: Config, state: Path) -> Path:
     """Return the file of a routine. Raises NotFound, and Refused where it is not the person's."""
+    if not name:
+        raise NotFound("nothing has an empty name")
     names = {file.stem for file in config.routines_path.glob("[!.]*.toml")}
     path = config.routines_path / f"{name}.toml"
     if name not in names:

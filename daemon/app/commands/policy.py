@@ -92,7 +92,7 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
     policy = files.load(options.policy)
     arguments = _arguments(options.tool, options.words)
     explanation = explain(
-        policy, options.tool, arguments, routine=options.routine, tainted=options.tainted
+        policy, options.tool, arguments, routine=options.routine or "", tainted=options.tainted
     )
     lines = [f"{OUTCOMES[explanation.verdict.effect]}: {_reason(explanation.verdict)}"]
     if explanation.verdict.alternative:
@@ -101,7 +101,7 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
     if explanation.verdict.effect is Effect.DENY:
         call = RecordedCall(
             run="",
-            routine=options.routine,
+            routine=options.routine or "",
             tool=options.tool,
             arguments=arguments,
             effect=Effect.DENY.value,
@@ -271,7 +271,7 @@ def backtest(files: PolicyFiles, options: Namespace) -> int:
         files.state,
         files.config.store_url(os.environ),
         since=_since(options),
-        routine=options.routine,
+        routine=options.routine or "",
     )
     comparison = compare(track(calls, len(calls), make_progress_bar("judging")), new_policy)
     value = {

@@ -56,7 +56,7 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "check":
         parser.add_argument("file", nargs="?", type=Path, help="default: the policy of the config")
     elif name == "explain":
-        parser.add_argument("--routine", metavar="R", default="", help="as in this routine")
+        parser.add_argument("--routine", metavar="R", help="as in this routine")
         parser.add_argument("--tool", default="shell", help="default: shell")
         parser.add_argument(
             "--tainted",
@@ -71,7 +71,7 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE.jsonl", help=f"lines like {example}")
     elif name == "backtest":
         parser.add_argument("file", type=Path, metavar="NEW.toml")
-        parser.add_argument("--routine", metavar="R", default="", help="calls of this routine only")
+        parser.add_argument("--routine", metavar="R", help="calls of this routine only")
     elif name == "suggest":
         parser.add_argument("routine")
         parser.add_argument(
@@ -82,7 +82,6 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--confirm",
             metavar="DIGEST",
-            default="",
             help="observe mode: write the rules into policy.toml, exactly as they were shown",
         )
     if name in ("explain", "test"):
