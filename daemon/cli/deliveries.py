@@ -15,7 +15,6 @@ from daemon.cli.render import (
     short_id,
     shorten_home,
 )
-from daemon.cli.runs import find_run
 from daemon.plurals import pluralize
 
 
@@ -23,7 +22,7 @@ def deliveries(call: Call) -> int:
     """List where reports went, or retry or drop one delivery."""
     if call.action:
         return _retry_or_drop(call)
-    filters = f"&run={find_run(call)['id']}" if call.run is not None else ""
+    filters = f"&run={quote(call.run)}" if call.run is not None else ""
     filters += f"&status={quote(call.status)}" if call.status is not None else ""
     answer = call.request("GET", f"/v1/deliveries?limit={call.limit}{filters}")
     if answer is None:
