@@ -9,7 +9,7 @@
 #
 #   docker run --rm --user 0 --entrypoint sh -v ./mine:/mine agentd -c "agentd init /mine && chown -R agentd: /mine"
 #
-# Tools run in the sandbox of level 1 where the container may make user namespaces; `agentctl doctor` says which it is.
+# Tools run in the sandbox `bubblewrap` where the container may make user namespaces; `agentctl doctor` says which it is.
 
 FROM python:3.13-slim
 

@@ -27,6 +27,7 @@ from daemon.tools.builtin import (
     git,
     http_request,
     memory,
+    report_items,
     routine,
     script,
     self_info,
@@ -215,28 +216,14 @@ def moves() -> str:
     return "\n".join([*lines, *(f"    {end} --> [*]" for end in ends), "```"])
 
 
-# What people look for, for each group of `agentctl help --all`.
-GROUP_TITLES = {
-    "look": "Look",
-    "do": "Run, talk, change routines",
-    "trust": "Approve, try, and set rules",
-    "keep": "Set up and operate",
-}
-
-
 def verbs() -> str:
-    from daemon.cli.verbs import GROUPS, VERBS
+    from daemon.cli.help import group_all_verbs
+    from daemon.cli.verbs import VERBS
 
-    grouped_names = [name for names in GROUPS.values() for name in names]
     parts = []
-    for group, names in GROUPS.items():
-        other_names = (
-            [name for name in VERBS if name not in grouped_names]
-            if group == list(GROUPS)[-1]
-            else []
-        )
-        rows = [(f"`agentctl {name}`", VERBS[name].summary) for name in (*names, *other_names)]
-        parts += [f"### {GROUP_TITLES[group]}", table(("verb", "what it does"), rows)]
+    for group, names in group_all_verbs().items():
+        rows = [(f"`agentctl {name}`", VERBS[name].summary) for name in names]
+        parts += [f"### {group}", table(("verb", "what it does"), rows)]
     return "\n\n".join(parts)
 
 
@@ -258,6 +245,7 @@ def register_tools() -> FunctionRegistry:
     script.register(registry, nothing)
     http_request.register(registry, nothing)
     memory.register(registry, nothing)
+    report_items.register(registry, nothing, nothing)
     self_info.register(registry, dict)
     skill.register(registry, nothing)
     subagent.register(registry, nothing)

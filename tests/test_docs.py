@@ -155,12 +155,18 @@ def test_the_example_routine_of_the_readme_loads(tmp_path):
 
 
 def test_the_shipped_config_shows_every_key_with_its_default():
-    """A key stands there as it is, or commented out with its default."""
+    """A key stands there as it is, or commented out with its default, in its own table."""
     text = (docs.README.parent / "config.toml").read_text("utf-8")
     tomllib.loads(text)
+    # by the first part of a table its lines: those below `[providers.local]` are of `providers`
+    top, *parts = re.split(r"^#? *\[(\w+)[\w.]*\]", text, flags=re.MULTILINE)
+    text_by_table = {"": top}
+    for table, lines in zip(parts[::2], parts[1::2], strict=True):
+        text_by_table[table] = text_by_table.get(table, "") + lines
     for key, _, _ in docs.keys(Config):
+        table = key.strip("`").partition(".")[0] if "." in key else ""
         name = key.strip("`").rpartition(".")[2]
-        assert re.search(rf"^(?:# *)?{name}\b", text, re.MULTILINE), key
+        assert re.search(rf"(?:^(?:# *)?|[{{,] *){name}\b", text_by_table[table], re.MULTILINE), key
 
 
 def capabilities():

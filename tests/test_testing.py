@@ -147,7 +147,7 @@ async def test_programs_reach_the_api_by_its_socket(tmp_path: Path) -> None:
     import asyncio
 
     async with TestApp(tmp_path) as app, app.serve_api() as path:
-        client = await asyncio.to_thread(Client.open, str(path), is_named=True)
+        client = await asyncio.to_thread(Client.open, str(path), is_trusted=True)
         status = await asyncio.to_thread(client.request, "GET", "/v1/status")
     assert status["provider"] == "scripted"
     assert not path.exists()

@@ -135,6 +135,9 @@ def reply_if_over(agent: LoopAgent) -> Reply | None:
 def _has_room(agent: LoopAgent) -> bool:
     """Return whether the limits leave room for another answer; without it a message would make a
     failure of a final answer. A daemon begins a new run for a message that is left.
+
+    Caps on money are not looked at, which depend on the price of the whole request: only the call
+    itself shows that one is used up. The run then fails, with the final answer in its report.
     """
     transcript, limits = agent.transcript, agent.limits
     return (

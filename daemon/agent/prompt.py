@@ -113,9 +113,9 @@ class PromptContext:
     slot: datetime | None = None
     """None for a run started by hand."""
     lateness: float = 0.0
-    """Seconds between the slot and the start of the run."""
+    """Seconds by which the run started later than it was to: at its slot, put off by `spread`."""
     was_down: bool = False
-    """Whether the run is late because the daemon did not run at its slot."""
+    """Whether the run is late because the daemon did not run when it was to start."""
     silent_token: str = ""
     """The reply by which the model says that there is nothing to report."""
     previous_report: str = ""

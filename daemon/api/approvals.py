@@ -169,7 +169,7 @@ async def list_approvals(
     cursor: str | None = None,
 ) -> Page[ApprovalView]:
     """List approvals, newest first; those of several runs for the very same call are one."""
-    run_id = (await api.journal.runs.get(run)).id if run else None
+    run_id = (await api.journal.runs.get(run)).id if run is not None else None
     approvals = await api.journal.approvals.find(
         run=run_id, status=status, limit=limit + 1, before=cursor
     )
@@ -250,7 +250,7 @@ async def list_audit(
     api: ApiContext, *, run: str | None = None, limit: Limit = 50, cursor: RowNumber | None = None
 ) -> Page[AuditView]:
     """List the rows of the audit, newest first."""
-    run_id = (await api.journal.runs.get(run)).id if run else None
+    run_id = (await api.journal.runs.get(run)).id if run is not None else None
     entries = await api.journal.audit.find(run=run_id, limit=limit + 1, before=cursor)
     page = entries[:limit]
     return Page(

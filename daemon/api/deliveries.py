@@ -18,7 +18,7 @@ async def list_deliveries(
     cursor: Offset = 0,
 ) -> Page[DeliveryView]:
     """List deliveries, newest first."""
-    run_id = (await api.journal.runs.get(run)).id if run else None
+    run_id = (await api.journal.runs.get(run)).id if run is not None else None
     end = cursor + limit
     deliveries = await api.journal.outbox.find(run=run_id, status=status, limit=end + 1)
     items = [view_of_delivery(delivery) for delivery in deliveries[cursor:end]]

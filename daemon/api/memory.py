@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -265,9 +266,17 @@ async def forget_memory(
     """Return what would be forgotten; with its `confirm`, forget exactly that: from memory,
     journal, index and file.
     """
-    end = _parse_end(before, api) if before else None
+    conditions = {"key": key, "query": query, "run": run, "routine": routine, "before": before}
+    for name, value in conditions.items():
+        # left out of the request it would have more forgotten than was meant
+        if value is not None and not value.strip():
+            raise InvalidRequest(
+                f"{name!r}: expected text (found {value[:80]!r})",
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+            )
+    end = _parse_end(before, api) if before is not None else None
     request = ErasureRequest(key=key, query=query, run=run, routine=routine, before=end)
-    if confirm:
+    if confirm is not None:
         plan = await api.erasure.erase(request, confirm)
     else:
         plan = await api.erasure.plan(request)

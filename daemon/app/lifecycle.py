@@ -132,7 +132,7 @@ async def serve(
         queue.hold_parked(waiting_runs)
         # runs of an earlier process go first: they have waited longest
         await queue.submit_all(await _runs_to_resume(app, earlier_runs))
-        with suppress(DaemonError):  # a full disk, a damaged step: the next start tries it again
+        with suppress(DaemonError):  # a full disk: the next start tries it again
             await app.runs.conversations.answer_messages_left()
         background.start([BackgroundTask(name="expiry of approvals", run=app.runs.approvals.run)])
         await engine.start(contents)
@@ -383,6 +383,11 @@ async def _runs_to_resume(app: App, earlier_runs: list[Run]) -> list[Run]:
             from daemon.runs.run import end_abandoned
 
             await end_abandoned(run, routine, app.runs.parts.contexts.take())
+            try:
+                # at no later start: interrupted runs may be those of a restored backup
+                await app.runs.conversations.answer_late_messages(run)
+            except DaemonError as error:  # damaged steps, a full disk
+                log.error("message.unanswered", run=run.id, problem=str(error))  # noqa: TRY400  no traceback
     return runs
 
 

@@ -93,6 +93,10 @@ class Reloader:
         self._config_is_blank = _is_blank(settings.config.file)
         """Whether the config in force was read from a file without text."""
         self._secrets_at_start = read_secret_versions(settings.config)
+        self._applied_settings = settings.current
+        """The settings of the last reload that came to its end; those in force may be newer, as a
+        reload that fails halfway has put its own in force.
+        """
         self._restart_keys: list[str] = []
         """What has changed since the start, by the last reload, and takes a restart."""
         self._journal, self._clock = journal, clock
@@ -278,6 +282,7 @@ class Reloader:
         is wrong with single routines.
         """
         settings, old_settings = self._settings, self._settings.current
+        applied_settings = self._applied_settings
         try:
             is_blank = await asyncio.to_thread(_is_blank, old_settings.config.file)
             if is_blank and not self._config_is_blank:
@@ -296,11 +301,11 @@ class Reloader:
             )
             contents = await self.load_routines(config, own_tools, versions=versions)
             tracer = settings.tracer
-            if config.otel.endpoint != old_settings.config.otel.endpoint:
+            if config.otel.endpoint != applied_settings.config.otel.endpoint:
                 tracer = open_tracer(
                     self._installation, config, settings, self._journal, self._clock
                 )
-            changed_files = _changed_files(old_settings, new_settings)
+            changed_files = _changed_files(applied_settings, new_settings)
             restart_keys = await asyncio.to_thread(self._find_restart_keys, config)
             if own_tools is not self._own_tools:
                 changed_files += user_tools.find_changed_files(self._tool_versions, tool_versions)
@@ -314,12 +319,12 @@ class Reloader:
         self.fault = log_overlay_error(config)
         self._config_is_blank = is_blank
         settings.replace(new_settings)
-        if targets := _changed_targets(old_settings, new_settings):
+        if targets := _changed_targets(applied_settings, new_settings):
             await self._journal.outbox.retry_now(targets)
             self._outbox.wake()
         self._journal.audit.keep_policy(new_settings.policy.hash, new_settings.policy.text)
         self._journal.incidents.settings = incident_settings_of(config)
-        if config.log != old_settings.config.log:
+        if config.log != applied_settings.config.log:
             open_log(self._installation, config)
         if tracer is not settings.tracer:
             earlier_tracer, settings.tracer = settings.tracer, tracer
@@ -327,14 +332,15 @@ class Reloader:
                 await earlier_tracer.close()
         self._queue.set_max_concurrent(config.daemon.max_concurrent)
         changes = await self._apply_routines(contents)
-        if config.budget != old_settings.config.budget:
+        if config.budget != applied_settings.config.budget:
             self._engine.recheck_starts()
         await self._note_folders_in_use(config, self._engine.routines.values())
+        self._applied_settings = new_settings
         old_restart_keys, self._restart_keys = self._restart_keys, restart_keys
         if (
             changes
             or changed_files
-            or config != old_settings.config
+            or config != applied_settings.config
             or restart_keys != old_restart_keys
         ):
             log.info(

@@ -182,7 +182,7 @@ async def _build(
     )
     delivery = DeliveryServices(
         outbox=outbox,
-        model_outages=ModelOutages(journal.incidents, outbox, settings=settings),
+        model_outages=ModelOutages(journal.incidents, outbox, settings=settings, shared=is_shared),
         full_disk=FullDiskIncident(journal, outbox, clock=clock),
     )
     database.when_refused = delivery.full_disk.record

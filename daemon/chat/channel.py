@@ -56,7 +56,7 @@ class ChatChannel:
         self._journal, self._live_answers = journal, live_answers
         self._unwritten_messages: dict[int, ChatMessage] = {}
         """The message of a delivery that arrived, and that the journal has not taken yet: it is not
-        sent again while the disk is full.
+        sent again while the disk is full or the database away.
         """
 
     async def send(self, delivery: Delivery) -> Receipt:
@@ -66,8 +66,11 @@ class ChatChannel:
             await self._live_answers.finish(delivery.run)
         parts, buttons = await self._parts_of(delivery)
         messages = self._journal.chat_messages
-        if delivery.id in self._unwritten_messages:
-            await self._record(delivery.id)
+        for id_ in list(self._unwritten_messages):
+            if id_ == delivery.id:
+                await self._record(id_)
+            elif not await self._journal.outbox.is_pending(id_):  # dropped, or gone with its run
+                self._unwritten_messages.pop(id_, None)
         message_ids = {
             message.part: message.message
             for message in await messages.find_of_delivery(self._name, delivery.id)
@@ -97,7 +100,7 @@ class ChatChannel:
         return Receipt(detail=f"message {numbers}")
 
     async def _record(self, delivery: int) -> None:
-        """Write the message of a delivery that has arrived. Raises StoreFull."""
+        """Write the message of a delivery that has arrived. Raises StoreFull or DatabaseAway."""
         await self._journal.chat_messages.record(self._unwritten_messages[delivery])
         self._unwritten_messages.pop(delivery, None)
 

@@ -53,17 +53,23 @@ _LONGEST_WAIT, _ATTEMPTS = 30.0, 3
 _BURST, _SECONDS_PER_MESSAGE, _SECONDS_PER_GROUP_MESSAGE = 5, 1.0, 3.0
 _MAX_CONVERSATIONS = 1000  # whose rate limit is remembered
 _UPDATES = ["message", "callback_query"]
+# Seconds after which the name of the bot is asked for again: @BotFather may have changed it.
+_NAME_SECONDS = 3600.0
 
 
 class TelegramChat:
     """A bot of Telegram; see `base.Chat`."""
 
-    def __init__(self, token: str, *, base_url: str) -> None:
+    def __init__(self, token: str, *, base_url: str, name_seconds: float = _NAME_SECONDS) -> None:
+        """`name_seconds` is for how long the bot's name is not asked for again."""
         self._token, self._base_url = token, base_url.rstrip("/")
         self._bot = token.partition(":")[0]
         """The id of the bot's own account."""
         self._username = ""
-        """The name of that account, once it was asked for; empty before."""
+        """The name of that account in small letters, once it was asked for; empty before."""
+        self._name_seconds = name_seconds
+        self._ask_name_at = 0.0
+        """When the name may be asked for again, by the clock of the loop."""
         self._clients: dict[str, httpx.AsyncClient] = {}
         """One that waits for updates, and one for all else."""
         self._rate_limits: dict[str, _MessageRateLimit] = {}
@@ -93,17 +99,26 @@ class TelegramChat:
         return EventBatch(events=events, position=position)
 
     async def _is_for_another_bot(self, event: ChatEvent) -> bool:
-        """Tell whether an event is a command for another bot of a group: `/run@other_bot disks`."""
-        command = isinstance(event, ReceivedMessage) and re.match(r"/\w+@(\w+)", event.text)
-        if not command:
+        """Tell whether an event is a command for another bot of a group: `/run@other_bot disks`.
+
+        A group has an id below zero. In a private chat there is no other bot.
+        """
+        if not isinstance(event, ReceivedMessage) or not event.conversation.startswith("-"):
             return False
-        if not self._username:
+        command = re.match(r"/\w+@(\w+)", event.text)
+        if command is None or command[1].lower() == self._username:
+            return False
+        now = asyncio.get_running_loop().time()
+        if not self._username or now >= self._ask_name_at:
             try:
                 account = await self._call("getMe", {})
             except ChatFailed:  # rather one answer too many than none
                 return False
-            self._username = _text_at(account, "username") if isinstance(account, dict) else ""
-        return bool(self._username) and command[1].lower() != self._username.lower()
+            name = _text_at(account, "username") if isinstance(account, dict) else ""
+            self._username, self._ask_name_at = name.lower(), now + self._name_seconds
+            if command[1].lower() != self._username:
+                log.info("chat.command_of_other_bot", bot=command[1], own_name=name)
+        return bool(self._username) and command[1].lower() != self._username
 
     def split(
         self, markdown: str, *, run: str = "", sanitize: Callable[[str], str] = str

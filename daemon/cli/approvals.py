@@ -25,11 +25,11 @@ from daemon.plurals import pluralize
 
 def approvals(call: Call) -> int:
     """List what waits for an answer, or what is allowed for good, or show one call in full."""
-    if call.revoke:
+    if call.revoke is not None:
         return _revoke(call)
     if call.remembered:
         return _list_remembered(call)
-    if call.approval:
+    if call.approval is not None:
         approval = call.request("GET", f"/v1/approvals/{quote(call.approval)}")
         if approval is not None:
             _write_approval(call, approval, local_now())
@@ -147,7 +147,7 @@ def reject(call: Call) -> int:
 def quarantine(call: Call) -> int:
     """List what was kept from the models, or show one text."""
     out, err = call.out, call.err
-    if call.text:
+    if call.text is not None:
         entry = call.request("GET", f"/v1/quarantine/{quote(call.text)}")
         if entry is None:
             return DONE
@@ -175,6 +175,7 @@ def quarantine(call: Call) -> int:
         for entry in answer["items"]
     ]
     out.write_table(["ID", "ROUTINE", "TOOL", "WHEN", "WHY"], rows, signs=False)
+    call.write_hint_for_more(answer, "GET /v1/quarantine has them all")
     return DONE
 
 
@@ -182,7 +183,7 @@ def audit(call: Call) -> int:
     """List the rows of the audit, or verify that none was changed."""
     if call.verify:
         return _verify_audit(call)
-    run_filter = f"&run={quote(call.run)}" if call.run else ""
+    run_filter = f"&run={quote(call.run)}" if call.run is not None else ""
     answer = call.request("GET", f"/v1/audit?limit={call.limit}{run_filter}")
     if answer is None:
         return DONE
@@ -202,6 +203,7 @@ def audit(call: Call) -> int:
         for row in answer["items"]
     ]
     call.out.write_table(["#", "WHEN", "WHAT", "ROUTINE", "TOOL", ""], rows, signs=False)
+    call.write_hint_for_more(answer, "GET /v1/audit has them all")
     return DONE
 
 

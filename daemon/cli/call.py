@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from daemon.cli.client import ApiError, Client, open_first
-from daemon.cli.render import stderr_stream, stdout_stream
+from daemon.cli.render import DIM, stderr_stream, stdout_stream
 
 if TYPE_CHECKING:
     from typing import Any
@@ -48,6 +48,8 @@ EXIT_CODE_BY_PROBLEM = {
     "no_route": USAGE,
 }
 
+MAX_LIMIT = 1000  # of -n: items of one answer; the API refuses more
+
 # What somebody without routines types next.
 NEW_ROUTINE_COMMAND = 'agentctl new NAME "weekdays at 9am"'
 
@@ -75,8 +77,9 @@ class Call:
     def client(self) -> Client:
         """The client of the daemon; raises Unreachable if there is none."""
         if self._client is None:
-            is_named = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
-            self._client = open_first(socket_candidates(self.socket, os.environ), is_named=is_named)
+            is_trusted = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
+            paths = socket_candidates(self.socket, os.environ)
+            self._client = open_first(paths, is_trusted=is_trusted)
         return self._client
 
     def close(self) -> None:
@@ -114,6 +117,14 @@ class Call:
             answer = self.client.request("GET", f"{path}&cursor={quote(answer['next'])}")
             yield answer["items"]
 
+    def write_hint_for_more(self, answer: Mapping[str, Any], other_way: str) -> None:
+        """Say that a list has left items out behind its `limit`, if it has, and how to see them;
+        `other_way` where it is as long as a list can be.
+        """
+        if answer["next"] is not None:
+            text = f"there are more: {hint_for_more(self.limit, other_way)}"
+            self.out.write_line(self.out.paint(text, DIM))
+
     def print_json(self, value: Any) -> int:
         """Print a value that was put together from several answers; return DONE."""
         import json
@@ -144,6 +155,15 @@ def exit_code_of(status: str, delivery_statuses: Iterable[str]) -> int:
     """Return the exit code for a run of this status, and of the statuses of its deliveries."""
     code = EXIT_CODE_BY_STATUS.get(status, NOT_SUCCEEDED)
     return UNDELIVERED if code == DONE and "failed" in delivery_statuses else code
+
+
+def hint_for_more(limit: int, other_way: str) -> str:
+    """Return how to see what a list of `limit` has left out; `other_way` where it is as long as a
+    list can be.
+    """
+    if limit >= MAX_LIMIT:
+        return other_way
+    return f"-n {min(limit * 5, MAX_LIMIT)} shows them"
 
 
 def quote(text: str) -> str:

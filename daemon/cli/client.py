@@ -57,14 +57,14 @@ class ApiError(Exception):
 class Client:
     """A client of the daemon behind one socket, with a connection per request.
 
-    A daemon of another user is refused, unless the user named its socket (`is_named`), or the
+    A daemon of another user is refused unless it `is_trusted`: the user named its socket, or the
     socket is in the folder that only root can make.
     """
 
-    def __init__(self, socket_path: str, *, is_named: bool = False) -> None:
+    def __init__(self, socket_path: str, *, is_trusted: bool = False) -> None:
         self.socket_path, self.is_trusted = (
             socket_path,
-            is_named or socket_path.startswith("/run/agentd/"),
+            is_trusted or socket_path.startswith("/run/agentd/"),
         )
         self.version = ""
         """The version of the daemon, known after the first answer."""
@@ -75,9 +75,9 @@ class Client:
         self._is_closed = False
 
     @classmethod
-    def open(cls, socket_path: str, *, is_named: bool = False) -> Client:
+    def open(cls, socket_path: str, *, is_trusted: bool = False) -> Client:
         """Return a client that has connected; raise Unreachable if there is no daemon."""
-        client = cls(socket_path, is_named=is_named)
+        client = cls(socket_path, is_trusted=is_trusted)
         client._idle_connection = client.connect()
         return client
 
@@ -207,7 +207,7 @@ class Client:
         return connection
 
 
-def open_first(paths: Iterable[str], *, is_named: bool = False) -> Client:
+def open_first(paths: Iterable[str], *, is_trusted: bool = False) -> Client:
     """Return a client for the first path where a daemon answers.
 
     Raise Unreachable with all paths that were tried.
@@ -215,7 +215,7 @@ def open_first(paths: Iterable[str], *, is_named: bool = False) -> Client:
     attempts: list[tuple[str, str]] = []
     for socket_path in paths:
         try:
-            return Client.open(socket_path, is_named=is_named)
+            return Client.open(socket_path, is_trusted=is_trusted)
         except Unreachable as error:
             attempts += error.attempts
     raise Unreachable(*attempts)

@@ -22,8 +22,8 @@ def deliveries(call: Call) -> int:
     """List where reports went, or retry or drop one delivery."""
     if call.action:
         return _retry_or_drop(call)
-    filters = f"&run={quote(call.run)}" if call.run else ""
-    filters += f"&status={quote(call.status)}" if call.status else ""
+    filters = f"&run={quote(call.run)}" if call.run is not None else ""
+    filters += f"&status={quote(call.status)}" if call.status is not None else ""
     answer = call.request("GET", f"/v1/deliveries?limit={call.limit}{filters}")
     if answer is None:
         return DONE
@@ -47,6 +47,7 @@ def deliveries(call: Call) -> int:
         for delivery in items
     ]
     out.write_table(["", "ID", "RUN", "ROUTINE", "TO", "WHEN", "OUTCOME"], rows)
+    call.write_hint_for_more(answer, "name a --run, or a --status")
     failed_ids = [delivery["id"] for delivery in items if delivery["status"] == "failed"]
     if failed_ids:
         text = (

@@ -29,8 +29,8 @@ def show_forecast(call: Call) -> int:
         return DONE
     headers = ["STARTS", "TOKENS p50", "p95", "USD p50", "p95", "TIME p50", "p95"]
     if call.days:
-        days = [*forecast["days"], forecast["total"]]
-        out.write_table(["DAY", *headers], [_format_row(day) for day in days], signs=False)
+        rows_by_day = [_format_row(day) for day in (*forecast["days"], forecast["total"])]
+        out.write_table(["DAY", *headers], rows_by_day, signs=False)
         out.write_line()
     rows = []
     for routine in forecast["routines"]:

@@ -61,7 +61,8 @@ def group_all_verbs() -> dict[str, tuple[str, ...]]:
     """
     grouped_names = {name for names in GROUPS.values() for name in names}
     ungrouped_names = tuple(name for name in VERBS if name not in grouped_names)
-    return {**GROUPS, "keep": GROUPS["keep"] + ungrouped_names}
+    last_group = list(GROUPS)[-1]
+    return {**GROUPS, last_group: GROUPS[last_group] + ungrouped_names}
 
 
 def _write_verbs(out: OutputStream, verbs_by_group: dict[str, tuple[str, ...]]) -> None:

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.cli.call import DONE, Call
-from daemon.cli.render import DIM, format_instant, local_now, one_line
-from daemon.cli.runs import hint_for_more
+from daemon.cli.render import format_instant, local_now, one_line
 from daemon.plurals import pluralize
 
 
@@ -31,9 +30,7 @@ def list_incidents(call: Call) -> int:
         for incident in answer["items"]
     ]
     call.out.write_table(["", "ID", "WHAT", "HOW"], rows)
-    if answer["next"]:
-        hint = hint_for_more(call.limit, "GET /v1/incidents has them all")
-        call.out.write_line(call.out.paint(f"there are more: {hint}", DIM))
+    call.write_hint_for_more(answer, "GET /v1/incidents has them all")
     return DONE
 
 

@@ -244,7 +244,7 @@ def forget(call: Call) -> int:
     selection = {
         name: getattr(call, name)
         for name in ("key", "query", "run", "routine", "before")
-        if getattr(call, name)
+        if getattr(call, name) is not None  # the daemon refuses an empty one
     }
     if not selection:
         call.err.write_line("say what to forget: --key, --query, --run, --routine or --before")
@@ -323,7 +323,7 @@ def _write_erasure_plan(call: Call, plan: Mapping[str, Any]) -> None:
 
 def export(call: Call) -> int:
     """Write the whole memory as lines of JSON, to standard output or into a new file."""
-    if not call.file:
+    if call.file is None:
         for line in _request_export_lines(call):
             call.out.write_line(line)
         return DONE

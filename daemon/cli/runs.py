@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from daemon.cli.call import DETACHED, DONE, USAGE, Call, quote
 from daemon.cli.client import ApiError, ConnectionLost
 from daemon.cli.render import (
-    DIM,
     format_instant,
     humanize,
     local_now,
@@ -30,7 +29,6 @@ SANDBOX_LEVELS = {
     "off": "none, as the policy wants it",
 }
 
-MAX_LIMIT = 1000  # the API refuses more
 # A tool's process tree is stopped within a few seconds.
 CANCEL_TIMEOUT_SECONDS = 10
 
@@ -38,7 +36,7 @@ CANCEL_TIMEOUT_SECONDS = 10
 def list_runs(call: Call) -> int:
     """List past and present runs."""
     filters = f"&routine={quote(call.routine)}" if call.routine is not None else ""
-    filters += f"&status={quote(call.status)}" if call.status else ""
+    filters += f"&status={quote(call.status)}" if call.status is not None else ""
     answer = call.request("GET", f"/v1/runs?limit={call.limit}{filters}")
     if answer is None:
         return DONE
@@ -65,19 +63,8 @@ def list_runs(call: Call) -> int:
         for run in answer["items"]
     ]
     out.write_table(["", "RUN", "ROUTINE", "BY", "TOOK", "OUTCOME"], rows)
-    if answer["next"]:
-        hint = hint_for_more(call.limit, "name a routine, or a --status")
-        out.write_line(out.paint(f"there are more: {hint}", DIM))
+    call.write_hint_for_more(answer, "name a routine, or a --status")
     return DONE
-
-
-def hint_for_more(limit: int, other_way: str) -> str:
-    """Return how to see what a list of `limit` has left out; `other_way` where it is as long as a
-    list can be.
-    """
-    if limit >= MAX_LIMIT:
-        return other_way
-    return f"-n {min(limit * 5, MAX_LIMIT)} shows them"
 
 
 def _describe_duration(run: Mapping[str, Any]) -> str:

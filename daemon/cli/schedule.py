@@ -147,6 +147,7 @@ def list_slots(call: Call) -> int:
             time = f"{format_instant(slot['first'], now)} to {time}"
         rows.append((time, slot["routine"], _describe_slot(slot)))
     call.out.write_table(["SLOT", "ROUTINE", "OUTCOME"], rows, signs=False)
+    call.write_hint_for_more(answer, "GET /v1/slots has them all")
     return DONE
 
 

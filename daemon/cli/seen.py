@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.cli.call import DONE, USAGE, Call, quote
-from daemon.cli.render import DIM, format_instant, local_now, short_id
+from daemon.cli.render import format_instant, local_now, short_id
 from daemon.plurals import pluralize
 
 
@@ -29,9 +29,7 @@ def seen(call: Call) -> int:
         for item in answer["items"]
     ]
     call.out.write_table(["REPORTED", "RUN", "FOUND", "TITLE", "KEY"], rows, signs=False)
-    if answer["next"]:
-        text = f"{len(rows)} of {answer['total']:,}; -n shows more"
-        call.out.write_line(call.out.paint(text, DIM))
+    call.write_hint_for_more(answer, f"GET /v1/routines/{call.routine}/seen has them all")
     return DONE
 
 

@@ -12,7 +12,7 @@ from daemon.cli.top_monitor import Monitor
 
 def top(call: Call) -> int:
     """Show the state of the daemon until q or Ctrl-C; with --json once."""
-    monitor = Monitor(call.client.socket_path, trusted=call.client.is_trusted)
+    monitor = Monitor(call.client.socket_path, is_trusted=call.client.is_trusted)
     monitor.refresh()
     if call.json:
         return call.print_json(monitor.snapshot)

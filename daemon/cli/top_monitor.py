@@ -21,9 +21,9 @@ MAX_ROWS = 8  # of each list
 class Monitor:
     """The state of the daemon as the screen shows it; `is_stale` is set when it has changed."""
 
-    def __init__(self, socket: str, *, trusted: bool = False) -> None:
-        """`trusted`: the daemon there may be another user's."""
-        self.socket, self._trusted = socket, trusted
+    def __init__(self, socket: str, *, is_trusted: bool = False) -> None:
+        """`is_trusted`: the daemon there may be another user's."""
+        self.socket, self._is_trusted = socket, is_trusted
         self.is_stale = Event()
         self.is_daemon_gone = False
         self.activities: dict[str, str] = {}
@@ -33,7 +33,7 @@ class Monitor:
 
     def refresh(self) -> None:
         """Ask the daemon for a new snapshot; raises what Client.request raises."""
-        client = Client(self.socket, is_named=self._trusted)
+        client = Client(self.socket, is_trusted=self._is_trusted)
         self.is_stale.clear()
         self.snapshot = {
             "status": client.request("GET", "/v1/status?counts=false"),
@@ -45,7 +45,7 @@ class Monitor:
     def follow_events(self) -> None:
         """Note the events of all runs until the daemon stops; runs in a thread of its own."""
         with suppress(ConnectionLost, Unreachable, ApiError):
-            client = Client(self.socket, is_named=self._trusted)
+            client = Client(self.socket, is_trusted=self._is_trusted)
             for event in client.stream("/v1/events"):
                 self.note_event(event)
         self.is_daemon_gone = True

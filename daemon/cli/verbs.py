@@ -578,29 +578,29 @@ AGENTD_VERBS = (
     "logs",
 )
 
-# By group, the verbs that `agentctl help` shows.
+# By the title of their group, the verbs that `agentctl help` shows.
 COMMON_VERBS = {
-    "look": ("list", "report", "why", "logs"),
-    "do": ("run", "new", "edit"),
-    "trust": ("approve",),
-    "keep": ("doctor", "stop"),
+    "Look": ("list", "report", "why", "logs"),
+    "Run, talk, change routines": ("run", "new", "edit"),
+    "Approve, try, and set rules": ("approve",),
+    "Set up and operate": ("doctor", "stop"),
 }
-# By group, the verbs in the order in which `agentctl help --all` shows them; all others follow in
+# By the title of their group, the verbs in the order of `agentctl help --all`; all others follow in
 # the last group.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "look": (
+    "Look": (
         "list", "report", "status", "why", "inspect", "logs", "ui", "top", "runs", "next", "slots",
         "show", "preview", "events", "incidents", "usage", "forecast", "deliveries", "metrics",
     ),
-    "do": (
+    "Run, talk, change routines": (
         "run", "ask", "tell", "new", "edit", "pause", "resume", "cancel", "rename", "adopt",
         "remove", "ack", "seen", "mcp",
     ),
-    "trust": (
+    "Approve, try, and set rules": (
         "approvals", "approve", "reject", "rehearse", "replay", "freeze", "policy", "observe",
         "audit", "quarantine",
     ),
-    "keep": (),
+    "Set up and operate": (),
 }  # fmt: skip
 
 # What people of other programs type, with the commands that do it here. None is executed: some

@@ -23,6 +23,12 @@ from daemon.models import Json
 M = TypeVar("M", bound=Table)
 
 
+class FileUnreadable(ConfigError):
+    """A file could not be opened or read. That may pass without a change of the file, as where too
+    many files are open.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """A fault that a check found: a key, the problem, the value there and a hint."""
@@ -63,12 +69,14 @@ def read_toml(path: Path) -> Json:
 
 
 def read_text(path: Path) -> str:
-    """Return what stands in a file; raise ConfigError if it cannot be read or is not UTF-8."""
+    """Return what stands in a file; raise FileUnreadable if it cannot be read, and ConfigError if
+    it is too long or not UTF-8.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(unreadable_file_fault(path, error)) from None
+        raise FileUnreadable(unreadable_file_fault(path, error)) from None
     except ValueError:  # open() takes no path with a NUL
         raise ConfigError(file_fault(path, "is no path of a file")) from None
     if len(content) > MAX_BYTES:

@@ -62,6 +62,8 @@ class MessageOptions(TypedDict, total=False):
     """What started the run."""
     started: str
     ended: str
+    delay: float
+    """By how many seconds `spread` put off the start of the run: so long it is not late."""
     detail: str
     """Why the run did not succeed."""
     notice: str
@@ -212,8 +214,9 @@ def _timing_phrases(slot: datetime, options: MessageOptions) -> list[str]:
     phrases = [f"{trigger_words or 'scheduled for'} {slot:%Y-%m-%d %H:%M %Z}"]
     if start - slot >= _SHORTEST_DELAY:
         phrases.append(f"begun {_time_of_day(start, slot)}")
-        if not trigger_words:
-            phrases.append(f"{duration_in_words((start - slot).total_seconds())} late")
+        lateness = start - slot - timedelta(seconds=options.get("delay", 0.0))
+        if not trigger_words and lateness >= _SHORTEST_DELAY:
+            phrases.append(f"{duration_in_words(lateness.total_seconds())} late")
     if end - start >= timedelta(minutes=1):
         phrases.append(f"done {_time_of_day(end, slot)}")
     return phrases

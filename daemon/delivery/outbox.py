@@ -18,9 +18,12 @@ import structlog
 from daemon.delivery.channels.base import Channel
 from daemon.errors import (
     DaemonError,
+    DatabaseAway,
     DeliveryFailed,
     NotFound,
     RecipientRemoved,
+    StoreDamaged,
+    StoreFull,
     TargetAbsent,
 )
 from daemon.models import Delivery, Json, Run, Status
@@ -66,14 +69,15 @@ def deliveries_for(
     ping: str | None = None,
     chat: str | None = None,
     verbatim: bool = False,
+    delay: timedelta = timedelta(),
 ) -> list[tuple[str, Json]]:
     """Return (target, options) for each delivery that the end of `run` asks for.
 
     `ping` is the target of the routine's dead man's switch. `chat` is the target of the chat in
     which a person started the run: it gets the report, whatever the rules say. `verbatim`: the
-    report is the output of programs and no Markdown. The options hold what the reader of the
-    report is told of the run, as it is now. Deliveries of a silent run are asked for as well: the
-    journal marks them as not to be sent.
+    report is the output of programs and no Markdown. `delay` is by how much `spread` put off the
+    start. The options hold what the reader of the report is told of the run, as it is now.
+    Deliveries of a silent run are asked for as well: the journal marks them as not to be sent.
     """
     details = {
         "trigger": run.trigger,
@@ -84,6 +88,8 @@ def deliveries_for(
     shared_options: Json = {key: value for key, value in details.items() if value}
     if verbatim:
         shared_options["verbatim"] = True
+    if delay:
+        shared_options["delay"] = delay.total_seconds()
     deliveries: list[tuple[str, Json]] = []
     if ping and (outcome := _PINGS.get(run.status, "fail")):
         deliveries.append((ping, {"ping": outcome, **shared_options}))
@@ -154,22 +160,21 @@ class Outbox:
         async with asyncio.TaskGroup() as queues:
             while True:
                 self._wake_event.clear()
-                next_due = await self._journal.outbox.get_next_due()
                 now = self._clock.now()
-                is_started = await self._start_due(queues, now)
-                if next_due is not None and next_due <= now and not (is_started or self._busy):
+                await self._start_due(queues, now)
+                # The task of a busy target wakes this one when it ends.
+                next_due = await self._journal.outbox.get_next_due(busy=frozenset(self._busy))
+                if next_due is not None and next_due <= now:
                     next_due = now + _FIRST_WAIT  # its row is damaged: it cannot be sent
-                # Deliveries that are due already are being sent; their task wakes this one.
-                is_to_come = next_due is not None and (next_due > now or not self._busy)
-                await wait_until(next_due if is_to_come else None, self._wake_event, self._clock)
+                await wait_until(next_due, self._wake_event, self._clock)
 
     async def flush(self) -> None:
         """Send everything that is due now, once, and wait for it."""
         async with asyncio.TaskGroup() as queues:
             await self._start_due(queues, self._clock.now())
 
-    async def _start_due(self, queues: asyncio.TaskGroup, now: datetime) -> bool:
-        """Start to send what is due; return whether there was anything."""
+    async def _start_due(self, queues: asyncio.TaskGroup, now: datetime) -> None:
+        """Start to send what is due to targets that are not busy."""
         by_target: dict[str, list[Delivery]] = {}
         # Copied before the journal is asked: a task that ends meanwhile may have sent a delivery
         # that the answer still has as due.
@@ -180,7 +185,6 @@ class Outbox:
         for target, deliveries in by_target.items():
             self._busy.add(target)
             queues.create_task(self._send_all(target, deliveries), name=f"deliveries to {target}")
-        return bool(by_target)
 
     async def _send_all(self, target: str, deliveries: list[Delivery]) -> None:
         try:
@@ -215,6 +219,9 @@ class Outbox:
                 delivery, str(error), retry=error.retry, retry_after=error.after or 0
             )
         except Exception as error:
+            is_of_journal = isinstance(error, (StoreFull, DatabaseAway))
+            if is_of_journal and not isinstance(error, StoreDamaged):
+                raise  # a chat writes its messages to the journal: its target is not at fault
             log.exception(
                 "delivery.crashed", delivery=delivery.id, run=delivery.run, target=delivery.target
             )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import html
 import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from urllib.parse import unquote
+
+from daemon.system.character_references import decode_references
 
 # --- characters
 
@@ -198,7 +199,7 @@ _ESCAPES = re.compile(
     re.IGNORECASE,
 )
 _PERCENT = re.compile(r"(?:%[0-9a-f]{2}[\w+.~-]{0,30}){3}", re.IGNORECASE)
-_ENTITY = re.compile(r"&(?:#x?[0-9a-f]{1,6}|[a-z]{2,8});", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?:#x?[0-9a-f]+|[a-z]{2,8});", re.IGNORECASE)
 
 
 def unescape(text: str) -> str:
@@ -207,7 +208,7 @@ def unescape(text: str) -> str:
         text = _ESCAPES.sub(_character, text)
     for _ in range(2):  # a feed may hold the escaped text of a page that has escapes itself
         if "&" in text and _ENTITY.search(text):
-            text = html.unescape(text)
+            text = decode_references(text)
     if "%" in text and _PERCENT.search(text):
         text = unquote(text.replace("+", " "), errors="replace")
     return text
@@ -224,7 +225,14 @@ def _character(match: re.Match[str]) -> str:
 
 # --- whole texts in another writing
 
-_QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2}[^=\n]{0,60}(?:=?\n)?){3}")
+# Three escapes with capitals, as mails have them. One more with small letters: addresses and logs
+# have something like them.
+_QUOTED_PRINTABLE = re.compile(
+    "|".join(
+        rf"=[{digits}]{{2}}[^=\n]{{0,60}}(?:=?\n)?" * count
+        for digits, count in (("0-9A-F", 3), ("0-9A-Fa-f", 4))
+    )
+)
 
 
 def decode_quoted_printable(text: str) -> str:
@@ -423,7 +431,7 @@ def join_letter_rows(text: str) -> Iterator[str]:
 
 
 _HTML_TAG_IN_WORD = re.compile(r"\w<[!/a-z]|<!--")
-_HTML_TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
+_HTML_TAG = re.compile(r"<!--(?s:.{0,400}?)-->|</?[a-z][^<>]{0,80}>")
 
 
 def strip_tags(text: str) -> str:

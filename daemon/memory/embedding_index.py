@@ -36,11 +36,14 @@ PAUSE, LONGEST_PAUSE = 30.0, 600.0
 BATCH = 32
 # Characters of a text that are embedded: the subject of a text is seldom behind them.
 _CHARACTERS = 2_000
+# Characters of a text that the server refuses as a whole: small models take 512 tokens, which
+# Chinese fills with as many characters.
+_CHARACTERS_OF_REFUSED = 400
 # Statuses by which servers refuse a text that is too long for the model: OpenAI, vLLM and
 # text-embeddings-inference; then llama.cpp, which others may answer for any fault.
 _REFUSALS = frozenset([400, 413, 422])
 _POSSIBLE_REFUSALS = _REFUSALS | {500}
-# A text that every model takes: whether a server refuses some texts or all.
+# A text that every model takes: it shows whether a server refuses some texts or all.
 _PROBE = "text"
 
 
@@ -70,6 +73,8 @@ class EmbeddingIndex:
         """All segments up to this id are embedded, or need no embedding."""
         self._refused_items: set[_EmbeddingInput] = set()
         """Items that the server does not take; such segments are not asked for again anyway."""
+        self._refusals: list[str] = []
+        """What the server answered to the texts that it did not take in this backfill."""
         self.fault: str | None = None
         """Why the embedder was paused last; None after a success."""
 
@@ -158,6 +163,16 @@ class EmbeddingIndex:
 
     async def backfill(self, memory_store: MemoryStore) -> None:
         """Embed all texts that are not embedded yet, in batches; raises EmbedderFailed."""
+        self._refusals = []
+        try:
+            await self._embed_missing(memory_store)
+        finally:
+            if self._refusals:
+                count, error = len(self._refusals), self._refusals[-1]
+                log.warning("memory.texts_not_embedded", texts=count, error=error)
+
+    async def _embed_missing(self, memory_store: MemoryStore) -> None:
+        """Embed the texts that have no embedding, the newest first; raises EmbedderFailed."""
         if self._signs_by_id is None:
             await self.load(memory_store)
         next_id = below = await memory_store.read(_next_segment_id)
@@ -212,7 +227,7 @@ class EmbeddingIndex:
             except EmbedderFailed as error:
                 if error.status not in _POSSIBLE_REFUSALS:
                     raise
-                await self._request([_PROBE])  # fails if the server takes none at all
+                await self.embedder.embed([_PROBE])  # fails if the server takes none at all
                 return await self._embed_each(batch)
         except EmbedderFailed as error:
             self._pause_embedder(str(error))
@@ -222,15 +237,22 @@ class EmbeddingIndex:
     async def _embed_each(
         self, batch: Sequence[_EmbeddingInput]
     ) -> dict[_EmbeddingInput, list[float]]:
-        """Return the vectors of those of these texts that the server takes."""
+        """Return the vectors of those of these texts that the server takes; of a text that it
+        refuses as a whole, the vector of its beginning.
+        """
         embeddings = {}
         for text in batch:
-            try:
-                (embeddings[text],) = await self._request([text.text])
-            except EmbedderFailed as error:
-                if error.status not in _POSSIBLE_REFUSALS:
-                    raise
-                log.warning("memory.text_not_embedded", text=text.id, error=str(error))
+            refusal = ""
+            for part in dict.fromkeys((text.text, text.text[:_CHARACTERS_OF_REFUSED])):
+                try:
+                    (embeddings[text],) = await self._request([part])
+                    break
+                except EmbedderFailed as error:
+                    if error.status not in _POSSIBLE_REFUSALS:
+                        raise
+                    refusal = str(error)
+            else:
+                self._refusals.append(refusal)
                 if text.id < 0:
                     self._refused_items.add(text)
         return embeddings

@@ -118,20 +118,19 @@ def _shorten_runs(
     """
     progress = _load_progress(connection)
     progress_key = types[0]
-    runs = connection.execute(
-        "SELECT id, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
-        (progress.get(progress_key, 0), _BATCH),
-    ).fetchall()
-    expired_runs: list[int] = []
-    runs_ahead: list[int] = []
-    for run, ended in runs:
-        if ended > now:
-            runs_ahead.append(run)
-            continue
+    last_shortened = last_expired = progress.get(progress_key, 0)
+    for run, ended in connection.execute(
+        "SELECT id, ended FROM memory_run WHERE id > ? AND ended <= ? ORDER BY id LIMIT ?",
+        (last_shortened, now, _BATCH),
+    ):
         if ended >= before:
             break  # runs are archived in the order of their ends: the later ones are newer
-        expired_runs += [*runs_ahead, run]
-        runs_ahead.clear()
+        last_expired = run
+    rows_of_runs = connection.execute(
+        "SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+        (last_shortened, last_expired, _BATCH),
+    )
+    expired_runs = [run for (run,) in rows_of_runs]
     marks = placeholders(types)
     for run in expired_runs:
         long_texts = connection.execute(

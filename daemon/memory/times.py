@@ -171,6 +171,13 @@ def _interval_of_last_weekday(match: re.Match[str], now: datetime) -> _Interval:
     return _interval_of_days(now, (now.weekday() - day - 1) % 7 + 1)
 
 
+def _interval_of_weekday(match: re.Match[str], now: datetime) -> _Interval:
+    """Return the last day with this name before today; of "this Saturday" on a Saturday, today."""
+    if match["which"].lower() == "this" and _WEEKDAYS[match["day"].lower()] == now.weekday():
+        return _interval_of_days(now, 0)
+    return _interval_of_last_weekday(match, now)
+
+
 def _interval_since_weekday(match: re.Match[str], now: datetime) -> _Interval:
     """Return the time from the beginning of the last day with this name until now."""
     return _interval_of_last_weekday(match, now)[0], now
@@ -211,7 +218,7 @@ _SPANS: dict[str, _ToInterval] = {
     "since": _interval_since,
     "period": _interval_of_period,
     "weekend": _interval_of_weekend,
-    "weekday": _interval_of_last_weekday,
+    "weekday": _interval_of_weekday,
     "since_weekday": _interval_since_weekday,
     "weekday_of_last_week": _interval_of_weekday_last_week,
     "weekday_zh": _interval_of_chinese_weekday,

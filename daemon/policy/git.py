@@ -121,6 +121,7 @@ _GLOBAL_OPTIONS_WITH_VALUE = frozenset(
         "--exec-path",
         "--git-dir",
         "--namespace",
+        "--shallow-file",
         "--super-prefix",
         "--work-tree",
     }
@@ -133,6 +134,19 @@ def without_global_options(words: Sequence[str]) -> tuple[str, ...]:
     while remaining and remaining[0].startswith("-"):
         del remaining[: 2 if remaining[0] in _GLOBAL_OPTIONS_WITH_VALUE else 1]
     return (*words[:1], *remaining)
+
+
+# An alias in config may be any sub-command, other keys name programs, and so does the folder in
+# which git looks for its sub-commands.
+_OPTIONS_WITH_CONFIG = frozenset({"-c", "--config-env", "--exec-path"})
+
+
+def brings_config(words: Sequence[str]) -> bool:
+    """Tell whether a command of git has config of its own before its sub-command, so that it may
+    run any other one.
+    """
+    end = len(words) - len(without_global_options(words)) + 1
+    return any(word.partition("=")[0] in _OPTIONS_WITH_CONFIG for word in words[1:end])
 
 
 def _parse_git(words: Sequence[Word]) -> ParsedCommand:

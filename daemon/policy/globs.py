@@ -4,6 +4,7 @@
     *.pem           such names, in any folder         reports/*.md    directly in reports
     **/.git/**      beneath a .git, wherever it is
     /var/log/*.log  an absolute path of the machine
+    .               the workspace itself, and nothing in it
 
 `*` and `?` do not cross a `/`. A folder's own pattern does not cover what is in it: that is what
 `/**` says. In rules that forbid it does, if it ends without a wildcard (`with_content`).
@@ -121,14 +122,19 @@ class Glob:
             return True
         if self.pattern.startswith("/") != folder.startswith("/"):
             return False
-        # the folders before the first wildcard
-        fixed_part = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[0]
-        start = "" if folder == "." else folder
+        start, pattern = "" if folder == "." else folder.rstrip("/"), self.pattern
         if self.ignore_case:
-            fixed_part, start = fixed_part.casefold(), start.casefold()
+            start, pattern = start.casefold(), pattern.casefold()
+        if not start:
+            return True
+        fixed_part, *wild_parts = re.split(r"[*?]", pattern, maxsplit=1)
+        if not wild_parts:
+            is_within = self.with_content and f"{start}/".startswith(f"{pattern}/")
+            return is_within or pattern.startswith(f"{start}/")
+        # the folders before the first wildcard
+        fixed_part = fixed_part.rpartition("/")[0]
         return (
-            not start
-            or f"{fixed_part}/".startswith(f"{start}/")
+            f"{fixed_part}/".startswith(f"{start}/")
             or f"{start}/".startswith(f"{fixed_part}/")
             or not fixed_part
         )
@@ -146,12 +152,9 @@ def _compile(
     """Return the regular expression of a pattern; raise BadPattern."""
     if not pattern or pattern != pattern.strip():
         raise BadPattern("is empty or has blanks around it")
-    if (
-        pattern.startswith(("!", "~", "./", "../"))
-        or "/../" in pattern
-        or "/./" in pattern
-        or pattern.endswith(("/..", "/.", "/"))
-    ):
+    parts = pattern.removeprefix("/").split("/")
+    is_dotted = pattern != "." and not {".", ".."}.isdisjoint(parts)
+    if pattern.startswith(("!", "~")) or pattern.endswith("/") or is_dotted:
         raise BadPattern(
             "is written relative to the workspace, without ! ~ . and .. and without a / at its end"
         )
@@ -159,7 +162,6 @@ def _compile(
         raise BadPattern("knows * ? and **, but no [ and no backslash")
     if re.search(r"[\x00-\x1f\x7f-\x9f]", pattern):
         raise BadPattern("holds a control character, which no program can be told to pass over")
-    parts = pattern.removeprefix("/").split("/")
     if not all(parts) or any("**" in part and part != "**" for part in parts):
         raise BadPattern("** stands for whole folders: a/**/b, **/name, folder/**")
     if len(parts) == 1 and parts != ["**"] and not (pattern.startswith("/") or in_workspace):

@@ -252,7 +252,10 @@ class RoutineLimits(Table):
 
 
 class RoutineTable(Table):
-    """What holds for the runs of one routine on top of the rules; it can only take away."""
+    """What holds for the runs of one routine on top of the rules. It allows nothing that no rule
+    allows. Three of its keys loosen something else: `tainted_tools`, `injection = "review"`, and
+    `on_ask = "park"` where the file says "deny".
+    """
 
     tools: Items[Token] | None = None
     """Only these tools, by name or with *; `finish` and `report_items` always."""
@@ -606,6 +609,9 @@ def _rule_keys_fit(file: PolicyFile) -> Iterator[Conflict]:
             )
         if rule.paths and acts_on in ("nothing", "web", "script") and "*" not in rule.tool:
             yield Conflict(f"{key}.paths", f"{rule.tool} acts on no file", list(rule.paths))
+        if rule.effect != "allow" and "." in rule.paths:
+            problem = "covers the workspace itself, and nothing in it"
+            yield Conflict(f"{key}.paths", problem, ".", 'write "**" for all that is in it')
         if rule.paths and is_shell and rule.effect == "allow" and not rule.profile:
             hint = 'add profile = "read-only"'
             yield Conflict(

@@ -24,11 +24,14 @@ from daemon.policy.tables import word_list
 
 MAX_SHOWN = 500  # characters of a path in an error
 MAX_PATH = 4096  # characters; the kernel opens no longer one, and each of its folders is looked up
-MAX_FOLDERS = 64  # how deep a file may be written: what removes a tree often recurses
+# How deep a file may be written, as what removes a tree often recurses; and how many parts a path
+# with * or ? may have, as each of them is looked up for each part behind it.
+MAX_FOLDERS = 64
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
 # Folders that are looked into for all * and ? of a line: `*/../*/../*` names the same ones again
 # and again.
 MAX_SEARCHED = 5_000
+MAX_ENTRIES = 200_000  # names that are looked at in these folders
 MAX_EXPANDED_WORDS = 1_000  # of a line, once * and ? are replaced by names
 
 
@@ -58,6 +61,7 @@ class WildcardSearch:
     """Counts what the * and ? of one line cost."""
 
     folders: int = 0
+    entries: int = 0
     words: int = 0
 
     def count_words(self, number: int) -> None:
@@ -76,6 +80,17 @@ class WildcardSearch:
         if self.folders > MAX_SEARCHED:
             raise CallRejected(
                 f"more than {MAX_SEARCHED} folders would be searched for {text[:MAX_SHOWN]}",
+                "narrow it, or use find",
+            )
+
+    def count_entry(self, text: str) -> None:
+        """Count one more name that is looked at for the word `text`; raise CallRejected if they are
+        too many.
+        """
+        self.entries += 1
+        if self.entries > MAX_ENTRIES:
+            raise CallRejected(
+                f"more than {MAX_ENTRIES:,} names would be looked at for {text[:MAX_SHOWN]}",
                 "narrow it, or use find",
             )
 
@@ -167,12 +182,18 @@ class ReachablePaths:
         if not self.on_disk:
             return (word,)
         search = search or WildcardSearch()
+        parts = word.pattern.strip("/").split("/")
+        if len(parts) > MAX_FOLDERS:
+            raise CallRejected(
+                f"{word.text[:MAX_SHOWN]} has more than {MAX_FOLDERS} parts",
+                "write it without .., or use find",
+            )
         names = ["/" if word.pattern.startswith("/") else "."]
-        for part in word.pattern.strip("/").split("/"):
+        for part in parts:
             folders, names = names, []
             for folder in folders:
                 search.count_folder(word.text)
-                names += self._find_matches(folder, part)
+                names += self._find_matches(folder, part, word, search)
         if word.pattern.endswith("/"):
             names = [f"{name}/" for name in names if os.path.isdir(self._absolute(name))]  # noqa: PTH112  # no error where it may not be seen
         if len(names) > MAX_NAMES:
@@ -187,8 +208,10 @@ class ReachablePaths:
             )
         return tuple(Word(name, pattern=word.pattern) for name in sorted(names))
 
-    def _find_matches(self, folder: str, part: str) -> list[str]:
-        """Return the paths in a folder that one part of a pattern stands for."""
+    def _find_matches(
+        self, folder: str, part: str, word: Word, search: WildcardSearch
+    ) -> list[str]:
+        """Return the paths in a folder that one part of the pattern of a word stands for."""
         prefix = folder.rstrip("/") + "/"
         real = _follow(Path(self._absolute(folder)))
         is_reachable = any(_is_within(real, root) for root in (self.workspace, *self.readable))
@@ -203,16 +226,17 @@ class ReachablePaths:
                 self.resolve(prefix + name)  # which raises, whether there is such a file or not
             names = [name] if os.path.lexists(self._absolute(prefix + name)) else []
         else:
+            names = []
             try:
                 with os.scandir(self._absolute(folder)) as entries:
-                    names = [entry.name for entry in entries]
+                    for entry in entries:
+                        search.count_entry(word.text)
+                        if entry.name[0] == "." and part[0] != ".":
+                            continue
+                        if fnmatchcase(entry.name, part):
+                            names.append(entry.name)
             except OSError:
                 return []
-            names = [
-                name
-                for name in names
-                if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")
-            ]
         # on the way to what may be read nothing is seen but the way
         paths = [prefix + name for name in names]
         return paths if is_reachable else list(filter(self._leads_to_readable, paths))

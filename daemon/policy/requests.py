@@ -173,7 +173,12 @@ def _analyze_git(
     matching_rules = [rule for rule in rules if covers_words(rule, run_words, written_words)]
     if any_covers(_denied_globs(matching_rules), *repository_path.names):
         # the rule that denies the repository says so, and why
-        part = CallPart(tool="git", words=run_words, paths=(repository_path.names,))
+        part = CallPart(
+            tool="git",
+            words=run_words,
+            written_words=written_words,
+            paths=(repository_path.names,),
+        )
         return Request(parts=(part,))
     denied_globs = _denied_globs((*matching_rules, *file_rules))
     denied_patterns = _denied_in_repository(denied_globs, repository_path, reach)

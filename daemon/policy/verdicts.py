@@ -1,9 +1,11 @@
 """The verdict on one part of a call: of all rules that apply to it, the strictest decides. The
 verdict on a whole call, the strictest of its parts, is `Policy.judge` (policy.py).
 
-The section of a routine, `[routine.NAME]`, only takes away: whatever it leaves still needs a rule
-that allows it. The level of autonomy, the taint of a run and `on_ask = "deny"` make no verdict
-milder: each step returns the verdict of the step before, or a stricter one.
+The section of a routine, `[routine.NAME]`, allows nothing that no rule allows: whatever it leaves
+still needs a rule. Three of its keys loosen something else: `tainted_tools`, `injection = "review"`
+and `on_ask = "park"` where the file says "deny". The level of autonomy, the taint of a run and
+`on_ask = "deny"` make no verdict milder: each step returns the verdict of the step before, or a
+stricter one.
 
 Pure functions of values. What a call would do (its words, its files) is found by requests.py.
 """
@@ -15,7 +17,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from daemon.models import BUILT_IN_RULE, Effect, Verdict
-from daemon.policy.git import without_global_options
+from daemon.policy.git import brings_config, without_global_options
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.lexer import CallRejected
 from daemon.policy.policy_file import (
@@ -128,15 +130,16 @@ def covers_words(rule: Rule, words: Sequence[str], written_words: Sequence[str] 
     """Tell whether a command begins with the words of a rule, as it runs or as it was written.
 
     To a rule that asks or denies, options that git has before its sub-command are no words: it
-    covers `git -P push` if it covers `git push`.
+    covers `git -P push` if it covers `git push`. With config among them, the command may be any
+    that the rule covers: `git -c alias.p=push p`.
     """
     if rule.matches_words(words) or (written_words and rule.matches_words(written_words)):
         return True
-    return (
-        rule.effect is not Effect.ALLOW
-        and tuple(written_words[:1]) == ("git",)
-        and rule.matches_words(without_global_options(written_words))
-    )
+    if rule.effect is Effect.ALLOW or tuple(written_words[:1]) != ("git",):
+        return False
+    if brings_config(written_words):
+        return "git" in rule.argv[0]
+    return rule.matches_words(without_global_options(written_words))
 
 
 def _applies_to_target(rule: Rule, target: Target) -> bool:

@@ -134,7 +134,7 @@ def capabilities_of(
 
     Raises ConfigError if an override is invalid.
     """
-    name = model.lower().rpartition("/")[2]
+    name = model.lower().rpartition("/")[2].removeprefix("ft:")  # OpenAI: fine-tuned
     known_capabilities = MODELS.get(
         max((prefix for prefix in MODELS if name.startswith(prefix)), key=len, default=""),
         Capabilities(),

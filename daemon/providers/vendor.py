@@ -5,6 +5,7 @@ ProviderError.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import re
@@ -74,6 +75,8 @@ _MAX_TOOL_LISTS = 64
 _MIN_SECRET_CHARACTERS = 8
 # Characters of a library's text about a failed connection, which may repeat what a server sent.
 _MAX_REASON_CHARACTERS = 200
+# OpenAI and Azure refuse a longer key of the prompt cache.
+_MAX_CACHE_KEY_CHARACTERS = 64
 # Exceptions of parsing an answer that has not the form of its API.
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
@@ -269,7 +272,7 @@ class VendorProvider(LLMProvider):
             offers_tools=bool(functions) and self.capabilities.tools,
             temperature=None if temperature is None else self._supported_temperature(temperature),
             max_tokens=options.get("max_tokens") or self._max_tokens,
-            cache_key=f"routine:{options['routine']}" if options.get("routine") else None,
+            cache_key=_make_cache_key(options.get("routine")),
             capabilities=self.capabilities,
             effort=self._supported_effort(options.get("effort")),
         )
@@ -659,6 +662,16 @@ def _mark_errors_unsure() -> Iterator[None]:
 def to_json(value: Any) -> bytes:
     """Return a value as JSON in UTF-8, with a question mark in place of a lone surrogate."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _make_cache_key(routine: str | None) -> str | None:
+    """Return the key of the vendor's prompt cache for the requests of a routine."""
+    if not routine:
+        return None
+    key = f"routine:{routine}"
+    if len(key) > _MAX_CACHE_KEY_CHARACTERS:
+        return hashlib.sha256(key.encode()).hexdigest()
+    return key
 
 
 def _require_setting(value: str | None, name: str, key: str, hint: str) -> str:

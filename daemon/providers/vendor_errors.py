@@ -119,6 +119,7 @@ _EXPLANATIONS: Mapping[type[ProviderError], str] = {
     ModelRefused: "the vendor's filter turned the request away",
 }
 _MAX_MESSAGE = 300  # characters of a vendor's message in our text
+_MAX_CODE = 80  # characters of a code of a vendor
 _MAX_SEARCHED = 10_000  # characters of a body that are searched for a message or title
 
 
@@ -195,7 +196,12 @@ def _parse_body(content: bytes) -> tuple[list[str], str]:
     ]
     message = error.get("message") or error.get("detail") or json.dumps(error)
     # vLLM and llama.cpp repeat the status, an int, as the code.
-    return [str(code) for code in codes if code and not isinstance(code, int)], str(message)
+    code_texts = [
+        " ".join(str(code).split())[:_MAX_CODE]
+        for code in codes
+        if code and not isinstance(code, int)
+    ]
+    return code_texts, str(message)
 
 
 def describe(content: bytes) -> str:

@@ -28,7 +28,6 @@ from daemon.agent.transcript import Transcript
 from daemon.definitions.config.tables import KINDS_BY_KEY
 from daemon.definitions.reading import read_text
 from daemon.definitions.routines.routine import Judge, Routine
-from daemon.definitions.schedule import spread_offset
 from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import ModelOutages
 from daemon.errors import DaemonError, OverBudget, ProviderError
@@ -72,9 +71,9 @@ from daemon.runs.protocols import StepLog
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, RehearsalApprover
 from daemon.runs.services import RunServices
+from daemon.runs.spread import spread_delay
 from daemon.store.run_rows import select_last
 from daemon.store.runs import RunRepository
-from daemon.system.clock import machine_id
 from daemon.token_estimate import estimate_tokens
 from daemon.tools.builtin import finish, shell
 from daemon.tools.builtin.command_lines import PROGRAMS
@@ -689,13 +688,12 @@ class RunContext:
         # the owner's own words on who the agent is, as the files say them now
         identity_paths = [path for path in settings.config.identity_paths if path.is_file()]
         is_scheduled = run.event is None
-        # a run that its `spread` delays is not late
-        delay = spread_offset(routine.name, routine.spread, machine_id())
+        due_at = run.slot + spread_delay(run, routine)
         return replace(
             context,
             slot=run.slot if is_scheduled else None,
-            lateness=(context.now - run.slot - delay).total_seconds() if is_scheduled else 0.0,
-            was_down=run.slot < services.start,
+            lateness=(context.now - due_at).total_seconds() if is_scheduled else 0.0,
+            was_down=due_at < services.start,
             policy=policy,
             identity="\n\n".join(read_text(path).strip() for path in identity_paths),
             previous_report=previous_report,

@@ -7,6 +7,7 @@ the prompt.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ MAX_IMAGES = 20
 # Of all images together. A request to Anthropic has at most 32 MB, base64 adds a third, and the
 # journal keeps the images.
 MAX_TOTAL_BYTES = 10_000_000
+# A run that has found so many files that cannot be shown reads no others.
+MAX_FAILURES = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,42 +59,64 @@ def load_images(
     Blocks.
     """
     workspace = Path(policy.reach.workspace)
-    candidates: list[str] = []
+    # when each file was changed last, in the order of the globs and of names
+    candidates: dict[str, float] = {}
     notes: list[str] = []
     for glob in globs:
-        paths = list(new_files) if glob == PATH_PLACEHOLDER else _match(glob, workspace)
-        if not paths:
+        if glob == PATH_PLACEHOLDER:
+            # what has just landed is new, whenever it was written
+            matches = dict.fromkeys(new_files, math.inf)
+        else:
+            matches = _match(glob, workspace)
+        if not matches:
             notes.append(
                 f"no file fits {glob}" if glob != PATH_PLACEHOLDER else "no file has landed"
             )
-        candidates += paths
-    images: list[Image] = []
-    lines: list[str] = []
+        for path, changed in matches.items():
+            candidates[path] = max(changed, candidates.get(path, changed))
+    images: dict[str, Image] = {}
     bytes_left = MAX_TOTAL_BYTES
-    for path in dict.fromkeys(candidates):
-        try:
-            if len(images) == MAX_IMAGES:
-                raise ValueError(f"{MAX_IMAGES} pictures are shown at most")
-            image = parse_image(_read(path, policy, routine))
-            if len(image.data) > bytes_left:
-                raise ValueError(f"all together would have more than {MAX_TOTAL_BYTES / 1e6:g} MB")
-        except (ValueError, OSError, CallRejected) as problem:
-            notes.append(f"{path} is not shown: {getattr(problem, 'strerror', None) or problem}")
-            continue
-        images.append(image)
-        lines.append(f"{len(images)}. {path}")
+    failures = 0
+    for number, path in enumerate(sorted(candidates, key=candidates.__getitem__, reverse=True)):
+        more = f"{len(candidates) - number} more not shown"
+        if failures == MAX_FAILURES:
+            notes.append(f"{more}: too many before them cannot be shown")
+            break
+        is_full = len(images) == MAX_IMAGES
+        if not is_full:
+            try:
+                image = parse_image(_read(path, policy, routine))
+            except (ValueError, OSError, CallRejected) as problem:
+                reason = getattr(problem, "strerror", None) or problem
+                notes.append(f"{path} is not shown: {reason}")
+                failures += 1
+                continue
+            is_full = len(image.data) > bytes_left
+        if is_full:
+            notes.append(
+                f"{more}: {MAX_IMAGES} pictures and {MAX_TOTAL_BYTES / 1e6:g} MB are shown at most"
+            )
+            break
+        images[path] = image
         bytes_left -= len(image.data)
+    shown_paths = [path for path in candidates if path in images]
+    lines = [f"{number}. {path}" for number, path in enumerate(shown_paths, 1)]
     lines += [f"- {note}" for note in notes]
     facts: tuple[Fact, ...] = ()
     if lines:
         name = "pictures shown with this message"
         facts = (Fact(name=name, tool="media", ok=True, text="\n".join(lines)),)
-    taint = Taint.TAINTED if candidates else Taint.NONE
-    return AttachedImages(images=tuple(images), facts=facts, notes=tuple(notes), taint=taint)
+    return AttachedImages(
+        images=tuple(images[path] for path in shown_paths),
+        facts=facts,
+        notes=tuple(notes),
+        taint=Taint.TAINTED if candidates else Taint.NONE,
+    )
 
 
-def _match(glob: str, workspace: Path) -> list[str]:
-    """Return the files that match a glob; of more than MAX_IMAGES the newest come first.
+def _match(glob: str, workspace: Path) -> dict[str, float]:
+    """Return the files that match a glob by their names, and when each was changed last, in
+    nanoseconds since 1970.
 
     Files in the workspace are relative to it.
     """
@@ -104,10 +129,13 @@ def _match(glob: str, workspace: Path) -> list[str]:
             fixed_count += 1
         root, pattern = Path(*parts[:fixed_count]), "/".join(parts[fixed_count:])
     versions = scan_files(root, Patterns([pattern])).files
-    # a version begins with the time of the last change
-    newest = sorted(versions, key=lambda path: int(versions[path].partition("-")[0]), reverse=True)
-    paths = sorted(newest[:MAX_IMAGES]) + newest[MAX_IMAGES:]
-    return paths if root == workspace else [os.fspath(root / path) for path in paths]
+    # A version begins with the time of the last change, which is negative before 1970.
+    changed: dict[str, float] = {
+        path: int(version.rsplit("-", 2)[0]) for path, version in sorted(versions.items())
+    }
+    if root == workspace:
+        return changed
+    return {os.fspath(root / path): moment for path, moment in changed.items()}
 
 
 def _read(path: str, policy: Policy, routine: str) -> bytes:

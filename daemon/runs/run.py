@@ -39,6 +39,7 @@ from daemon.runs.execute import RunResult, execute
 from daemon.runs.recorder import StepRecorder
 from daemon.runs.rehearsal.dry_run import REHEARSAL
 from daemon.runs.retry import retry_delay
+from daemon.runs.spread import spread_delay
 
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
@@ -207,6 +208,7 @@ async def finish(
                 ping=routine.ping,
                 chat=origin.chat if origin else None,
                 verbatim=not routine.run.asks_model,
+                delay=spread_delay(run, routine),
             )
             seen_items = result.seen_items
     run = await context.journal.runs.end(run, deliveries, zone=zone, reported_items=seen_items)

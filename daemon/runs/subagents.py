@@ -13,9 +13,11 @@ import asyncio
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
+import structlog
+
 from daemon.agent.transcript import Transcript
 from daemon.definitions.routines.routine import Budget, Gate
-from daemon.errors import ToolFailed
+from daemon.errors import DaemonError, ToolFailed
 from daemon.models import Json, Run, Status, Step, ToolContext
 from daemon.runs.run import supervise
 from daemon.store.journal import Claim
@@ -24,6 +26,8 @@ from daemon.tools.builtin.subagent import SUBAGENT
 if TYPE_CHECKING:
     from daemon.definitions.routines.routine import Routine
     from daemon.runs.context import RunContexts
+
+log = structlog.get_logger()
 
 MAX_SUBAGENTS = 8  # of one run: each has a conversation of its own to pay for
 MAX_REPORT_CHARACTERS = 50_000  # of a report that the parent reads
@@ -86,6 +90,7 @@ class SubagentRunner:
         finally:
             if tracer := self._services.settings.tracer:
                 tracer.export_run(child.id)
+        await self._answer_messages(run)
         if run.status is Status.CANCELLED:
             raise ToolFailed("a person cancelled the sub-agent")
         if run.status is not Status.SUCCEEDED:
@@ -100,6 +105,18 @@ class SubagentRunner:
             "tokens": run.usage.total,
             "untrusted": bool(run.taint),
         }
+
+    async def _answer_messages(self, child: Run) -> None:
+        """Have new runs answer the messages that a sub-agent did not read before it ended. Where
+        that fails, the next start of a daemon does it.
+        """
+        runs, conversations = self._services.journal.runs, self._services.conversations
+        try:
+            if runs.shared:  # other processes may have taken messages for it
+                conversations.inbox.put(await runs.find_messages(child.id))
+            await conversations.answer_late_messages(child)
+        except DaemonError as error:
+            log.error("message.unanswered", run=child.id, problem=str(error))  # noqa: TRY400  no traceback
 
     async def _run_to_end(self, child: Run) -> Run:
         """Supervise the child until it has ended, however often it is put off."""

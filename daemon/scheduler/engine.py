@@ -51,7 +51,7 @@ from daemon.scheduler.routine_times import matches_host
 from daemon.scheduler.skip_reasons import CapCheck, no_cap
 from daemon.scheduler.slot_ledger import BATCH_SIZE, MAX_BATCHES_IN_FLIGHT, SlotLedger, in_batches
 from daemon.scheduler.slots import next_random_moment
-from daemon.scheduler.triggers import RETRY_SECONDS, EventTriggers
+from daemon.scheduler.triggers import LOOK_PERIOD, RETRY_SECONDS, EventTriggers
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
 from daemon.system.coalescing_queue import CoalescingQueue
@@ -63,6 +63,8 @@ log = structlog.get_logger()
 
 # Seconds between two checks for routines that are due and were not taken.
 LATENESS_CHECK_SECONDS = 30.0
+# The id of the job that looks at all watched files; no routine can have such a name.
+_DAILY_LOOK = "all files"
 
 
 class RoutineEngine:
@@ -129,9 +131,11 @@ class RoutineEngine:
         self._job_store = BatchedJobStore()
         self._faults: Mapping[str, ConfigError] = {}
         self._has_unscheduled = False
-        """Whether the last reload failed when it had taken the routines: the next one schedules all
-        of them.
+        """Whether the last reload failed after it had begun to take the routines: the next one
+        schedules all of them.
         """
+        self._unhandled_removals: set[str] = set()
+        """Routines that a reload has removed, until their jobs and incidents are gone, too."""
         self._due_queue = CoalescingQueue(
             "slot claims",
             self._ledger.process_due,
@@ -188,7 +192,7 @@ class RoutineEngine:
             self._journal.runs.on_ended = self._note_ended_run
             await self._triggers.start_after_missed_ends(ledger.schedules)
             await self._pacing.start_due(self._pacing.routines)
-        self._triggers.watch()
+        self._watch_files()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
     async def reload(self, contents: FolderContents, *, zone: str | None = None) -> RoutineChanges:
@@ -214,17 +218,21 @@ class RoutineEngine:
             names = list(new_routines) if zone_changes else new_names
             ledger.zone, self._faults = zone or ledger.zone, faults
             self._has_unscheduled = True
+            self._unhandled_removals.update(changes.removed)
             await self._set_routines(new_routines, changed_names=names)
-            await self._schedule_next_starts([*names, *changes.removed])
+            await self._schedule_next_starts([*names, *self._unhandled_removals])
             await self._triggers.start_first_runs(new_names)
             await self._triggers.start_after_missed_ends(new_names)
             await self._pacing.start_due(names)
-            self._has_unscheduled = False
-        await self._close_incidents_of_removed(f"routine {name}" for name in changes.removed)
-        self._triggers.watch()
+        await self._close_incidents_of_removed(
+            f"routine {name}" for name in self._unhandled_removals
+        )
+        self._watch_files()
         # What kept a routine from starting for its files may be gone.
         for name in names:
             self._triggers.scan_files_of(name)
+        self._has_unscheduled = False
+        self._unhandled_removals.clear()
         log.info(
             "engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed
         )
@@ -365,10 +373,15 @@ class RoutineEngine:
             await self._ledger.pause(name, until=until, length=length)
 
     async def resume(self, name: str) -> None:
-        """Let a routine start again and forget its failures; slots of the pause stay skipped."""
+        """Let a routine start again and forget its failures; slots of the pause stay skipped.
+
+        A routine with `first_run` that never ran is started at once.
+        """
         self._require_routine(name)
         async with self._ledger.lock():
             await self._ledger.resume(name)
+            if self.is_started:
+                await self._triggers.start_first_runs([name])
         self._recheck_starts(name)
 
     def recheck_starts(self) -> None:
@@ -410,7 +423,7 @@ class RoutineEngine:
             self._pacing.read_routines([old])
             if self._scheduler:
                 self._schedule_next_start(old, self._clock.now())
-        self._triggers.watch()
+        self._watch_files()
 
     async def start_by_webhook(self, name: str, *, event: str, body: Any) -> Run:
         """Start a routine by a webhook; the same event gets the same run.
@@ -565,6 +578,23 @@ class RoutineEngine:
         trigger = DateTrigger(at, timezone=UTC)
         self._add_job(f"files {watch}", trigger, at, self._triggers.scan_files, watch)
 
+    def _watch_files(self) -> None:
+        """Watch the files of the routines, and look at all of them once a day."""
+        self._triggers.watch()
+        job = self._scheduler.get_job(_DAILY_LOOK) if self._scheduler else None
+        if self._triggers.has_watches and job is None:
+            self._schedule_daily_look()
+        elif job and not self._triggers.has_watches:
+            job.remove()
+
+    def _schedule_daily_look(self) -> None:
+        start = self._clock.now() + LOOK_PERIOD
+        self._add_job(_DAILY_LOOK, DailyTrigger(), start, self._scan_all_files, _DAILY_LOOK)
+
+    def _scan_all_files(self, _job: str) -> None:
+        for name in self._ledger.schedules:
+            self._triggers.scan_files_of(name)
+
     def handle_clock_change(self) -> None:
         """Compute all fire times anew, in a task: the clock was set, or the machine was suspended.
 
@@ -589,6 +619,8 @@ class RoutineEngine:
                 async with self._ledger.lock():
                     await self._ledger.correct_for_clock_change()
                     await self._schedule_next_starts(self._ledger.schedules)
+                if self._triggers.has_watches:
+                    self._schedule_daily_look()
         except Exception:
             # A background task: what is due is found below, and jobs keep their old fire times.
             log.exception("engine.realign_failed")
@@ -628,6 +660,15 @@ class StartTrigger(BaseTrigger):  # type: ignore[misc]
         except Exception:  # it would end APScheduler's loop, and with it all other routines
             log.exception("routine.start_unknown", routine=self._routine, retry=RETRY_SECONDS)
             return after + timedelta(seconds=RETRY_SECONDS)
+
+
+class DailyTrigger(BaseTrigger):  # type: ignore[misc]
+    """The fire times of a job that is called once a day, and once for all days of an outage."""
+
+    __slots__ = ()
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
+        return max(previous_fire_time or now, now) + LOOK_PERIOD
 
 
 class BatchedJobStore(BaseJobStore):  # type: ignore[misc]

@@ -18,14 +18,16 @@ import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from daemon.agent.conversations.conversations import ASK, ask_routine
+from daemon.errors import DaemonError
 from daemon.models import Run, Status
+from daemon.runs.spread import spread_delay
 from daemon.system.clock import Clock
 
 if TYPE_CHECKING:
@@ -195,6 +197,11 @@ class LocalRunQueue:
         """
         self._subagents[run_id] = task
         task.add_done_callback(lambda _: self._subagents.pop(run_id, None))
+
+    @property
+    def executed_runs(self) -> set[str]:
+        """The ids of the runs that are executed now, sub-agents too."""
+        return self.running.keys() | self._subagents.keys()
 
     def interrupt(self, run_id: str) -> bool:
         """Stop a run where it is, tools included; return whether it was executed.
@@ -444,15 +451,26 @@ class RunSupervisor:
             if self.settings.tracer:
                 self.settings.tracer.export_run(run_id)
         if run is not None and run.status.has_ended:
-            self.metrics.count_run(run)
+            routine = self.engine.routines.get(run.routine)
+            delay = spread_delay(run, routine) if routine else timedelta()
+            self.metrics.count_run(run, delay=delay)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.model_outages.record_answer(run.provider)
-            if self.shared:  # one that another process took just now was not notified in time
-                self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
             has_succeeded = self.engine.record_success(run)
+            if self.shared:  # one that another process took just now was not notified in time
+                await self._read_messages(run_id)
             if not has_succeeded or self.conversations.inbox.has_messages(run.id):
                 await asyncio.shield(self.follow_up(run))
         return run
+
+    async def _read_messages(self, run_id: str) -> None:
+        """Read the messages to a run that has ended; where the database does not answer, the next
+        start of a daemon answers them.
+        """
+        try:
+            self.conversations.inbox.put(await self.journal.runs.find_messages(run_id))
+        except DaemonError as error:
+            log.error("message.unanswered", run=run_id, problem=str(error))  # noqa: TRY400  no traceback
 
     async def follow_up(self, run: Run) -> None:
         """Count the failure or success of a routine, and answer messages that its run did not

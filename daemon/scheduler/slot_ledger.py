@@ -513,7 +513,9 @@ class SlotLedger:
         schedule_keys = {
             name: schedule_keys.get(name) or self._schedule_keys[name] for name in routines
         }
-        unreadable_names = frozenset(unreadable)
+        # All that the journal may fail to say is asked before anything is replaced: a routine
+        # without a state or a floor would keep those that are due with it from starting.
+        unreadable_names, states = frozenset(unreadable), self.states
         # to read the states of ten thousand routines takes 50 ms
         if (
             self._has_shared_journal  # another machine may have paused a routine
@@ -521,21 +523,25 @@ class SlotLedger:
             or schedule_keys != self._schedule_keys
             or not schedule_keys  # the journal may know routines whose files are gone
         ):
-            self._unreadable = unreadable_names
-            self.states = await self._set_baselines(schedule_keys)
+            states = await self._set_baselines(schedule_keys, unreadable_names)
         await self._drop_future_records(routines)
-        self._schedule_keys, self.routines = schedule_keys, routines
+        floors = await self._find_floors(schedules, states)
+        unrehearsed_names = {
+            name
+            for name, routine in changed_routines.items()
+            if await self._is_unrehearsed(routine)
+        }
+        self._schedule_keys, self._unreadable = schedule_keys, unreadable_names
+        self.routines, self.states = routines, states
         unchanged_names = routines.keys() - changed_routines.keys()
         for by_name in (self._floors, self._definitions, self.schedules):
             for name in by_name.keys() - unchanged_names:
                 del by_name[name]
         self.schedules.update(schedules)
         self._definitions.update(definitions)
+        self._floors.update(floors)
         self.unrehearsed_routines &= unchanged_names
-        for name, routine in changed_routines.items():
-            if routine.run.rehearse_first:
-                await self.check_rehearsal(name)
-        await self.read_floors(schedules)
+        self.unrehearsed_routines |= unrehearsed_names
         await self._read_failures(changed_routines)
 
     async def set_unscheduled_routines(
@@ -546,7 +552,7 @@ class SlotLedger:
         """
         self._unreadable = frozenset(unreadable)
         self._schedule_keys, _, _ = await asyncio.to_thread(self._derive, routines)
-        self.states = await self._set_baselines(self._schedule_keys)
+        self.states = await self._set_baselines(self._schedule_keys, self._unreadable)
         self.routines = routines
         for name in routines:
             await self.check_rehearsal(name)
@@ -555,12 +561,16 @@ class SlotLedger:
         """Read whether a rehearsal of a routine must be approved before it may run, keep that in
         `unrehearsed_routines`, and return it.
         """
-        routine = self.routines[name]
-        if not routine.run.rehearse_first or await is_approved(self._journal.key_values, routine):
-            self.unrehearsed_routines.discard(name)
+        if await self._is_unrehearsed(self.routines[name]):
+            self.unrehearsed_routines.add(name)
+            return True
+        self.unrehearsed_routines.discard(name)
+        return False
+
+    async def _is_unrehearsed(self, routine: Routine) -> bool:
+        if not routine.run.rehearse_first:
             return False
-        self.unrehearsed_routines.add(name)
-        return True
+        return not await is_approved(self._journal.key_values, routine)
 
     async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
         """Rename a routine with its history; `move` renames its file.
@@ -603,29 +613,33 @@ class SlotLedger:
     async def correct_for_clock_change(self) -> None:
         """Correct baselines, floors and records that lie in the future: the clock was set."""
         self.up_since = min(self.up_since, self._clock.now())
-        self.states = await self._set_baselines(self._schedule_keys)
+        self.states = await self._set_baselines(self._schedule_keys, self._unreadable)
         await self._drop_future_records(self.routines)
-        await self.read_floors(self.schedules)
+        self._floors.update(await self._find_floors(self.schedules, self.states))
 
-    async def read_floors(self, names: Iterable[str]) -> None:
-        """Read from the journal up to where the slots of these routines are accounted for."""
+    async def _find_floors(
+        self, schedules: Mapping[str, Schedule], states: Mapping[str, RoutineState]
+    ) -> dict[str, datetime]:
+        """Return up to where the journal has accounted for the slots of the routines with these
+        schedules.
+        """
         now = self._clock.now()
-        for batch in in_batches(names):
+        floors: dict[str, datetime] = {}
+        for batch in in_batches(schedules):
             for name in batch:
-                self._floors[name] = self.states[name].baseline
+                floors[name] = states[name].baseline
             # Only of routines with a slot since their baseline can the journal know any.
             due_names = [
-                name
-                for name in batch
-                if (slot := self.schedules[name].due(now)) and slot > self._floors[name]
+                name for name in batch if (slot := schedules[name].due(now)) and slot > floors[name]
             ]
             latest_slots = await asyncio.gather(
                 *map(self._journal.slots.get_accounted_until, due_names)
             )
             for name, slot in zip(due_names, latest_slots, strict=True):
-                if slot and slot > self._floors[name]:
-                    self._floors[name] = slot
+                if slot and slot > floors[name]:
+                    floors[name] = slot
             await asyncio.sleep(0)
+        return floors
 
     def _derive(
         self, routines: Mapping[str, Routine]
@@ -641,9 +655,11 @@ class SlotLedger:
         definitions = {name: routine.dump() for name, routine in routines.items()}
         return schedule_keys, schedules, definitions
 
-    async def _set_baselines(self, schedule_keys: Mapping[str, str]) -> dict[str, RoutineState]:
+    async def _set_baselines(
+        self, schedule_keys: Mapping[str, str], unreadable: frozenset[str]
+    ) -> dict[str, RoutineState]:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one lies
-        in the future; return the state of each routine.
+        in the future; return the state of each routine. The `unreadable` ones keep their state.
         """
         states = await self._journal.routines.set_baselines(schedule_keys)
         now = self._clock.now()
@@ -652,7 +668,7 @@ class SlotLedger:
         future_baselines = [name for name in schedule_keys if states[name].baseline > now]
         removed_names = [
             name
-            for name in states.keys() - schedule_keys.keys() - self._unreadable
+            for name in states.keys() - schedule_keys.keys() - unreadable
             if states[name].schedule_key != NO_SCHEDULE_KEY
         ]
         if future_baselines or removed_names:

@@ -12,7 +12,6 @@ free.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +53,9 @@ MAX_INPUT_CHARACTERS = 20_000
 MIN_TIME_BETWEEN_ON_STARTS = timedelta(hours=1)
 # How long the version of a file that is gone is remembered, in case the file comes back.
 FILE_MEMORY = timedelta(days=90)
-SECONDS_PER_DAY = 86_400.0
+# How often all watched files are looked at even if nothing changes: a version that was not seen for
+# FILE_MEMORY is one of a file that is gone.
+LOOK_PERIOD = timedelta(days=1)
 # Seconds until a write to the ledger that failed (the disk was full) is tried again.
 RETRY_SECONDS = 60.0
 
@@ -107,10 +108,8 @@ class EventTriggers:
         )
         self._ended_runs: dict[str, Run] = {}
         """Those in the queue, by id."""
-        self._forgotten_at: dict[str, float] = {}
-        """When the files that are gone were last forgotten, in seconds of the event loop, by
-        routine.
-        """
+        self._forgotten_at: dict[str, datetime] = {}
+        """When the files that are gone were last forgotten, by routine."""
         self._watches: dict[str, RoutineWatch] = {}
         """By name of the watch: that of the routine, or `NAME/1` for its further triggers."""
         self._watches_of: dict[str, list[str]] = {}
@@ -288,6 +287,11 @@ class EventTriggers:
         """Watch the folders of the routines that `read_routines` has read."""
         self._watcher.watch({name: watch.watch for name, watch in self._watches.items()})
 
+    @property
+    def has_watches(self) -> bool:
+        """Whether any routine watches files."""
+        return bool(self._watches)
+
     def scan_files_of(self, routine: str) -> None:
         """Queue a look at all files that a routine watches, and its start if there are any."""
         self._file_queue.add(*self._watches_of.get(routine, ()))
@@ -371,18 +375,18 @@ class EventTriggers:
         return _next_midnight(now, schedule.zone)
 
     async def _forget_old_files(self, name: str) -> None:
-        """Once a day, forget the versions of files that are long gone."""
-        now = asyncio.get_running_loop().time()
-        if now - self._forgotten_at.get(name, -SECONDS_PER_DAY) >= SECONDS_PER_DAY:
+        """Forget the versions of files that are long gone, at most once a day."""
+        now = self._clock.now()
+        last_time = self._forgotten_at.get(name)
+        # the clock may have been set back
+        if last_time is None or abs(now - last_time) >= LOOK_PERIOD:
             present: dict[str, str] = {}
             for watch in self._watches_of.get(name, ()):
                 present |= await self._watcher.list_matching(watch)
             if not present:
                 return  # perhaps the folder is a disk that is not mounted now
             self._forgotten_at[name] = now
-            await self._journal.slots.forget_files(
-                name, present=present, before=self._clock.now() - FILE_MEMORY
-            )
+            await self._journal.slots.forget_files(name, present=present, before=now - FILE_MEMORY)
 
     # --- ends of other runs
 

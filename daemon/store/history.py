@@ -15,6 +15,7 @@ from daemon.store.database import Repository
 from daemon.store.records import DayOutcomes
 from daemon.store.rows import to_microseconds
 from daemon.store.slots import count_slots_within
+from daemon.store.spending import UNDER_WAY, oldest_without_run
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -48,18 +49,16 @@ _COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
 
 _GREATEST_ID = 2**63 - 1
 _TOKEN_KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
-_UNDER_WAY = "outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
 # Without calls under way, whose rows have the most that they can use: a counter must not fall, as
 # Prometheus takes that for a restart, and counts all of it once more.
 _USAGE_BY_MODEL = (
     f"SELECT provider, model, {', '.join(f'sum({kind})' for kind in _TOKEN_KINDS)}, sum(cost)"
-    f" FROM spending WHERE id > ? AND id <= ? AND NOT ({_UNDER_WAY}) GROUP BY 1, 2"
+    f" FROM spending WHERE id > ? AND id <= ? AND NOT ({UNDER_WAY}) GROUP BY 1, 2"
 )
-# The last call before the first one that is under way: no row up to it changes any more. A row that
-# a process left as it died is that of no running run.
+# The last call before the first one that is under way: no row up to it changes any more.
 _LAST_ENDED_CALL = f"""
 SELECT coalesce((
-    SELECT id - 1 FROM spending WHERE id > ? AND {_UNDER_WAY} ORDER BY id LIMIT 1
+    SELECT id - 1 FROM spending WHERE id > ? AND {UNDER_WAY} ORDER BY id LIMIT 1
 ), (SELECT max(id) FROM spending), 0)
 """
 # One seek for each routine instead of a walk through the history; see runs.py. The status is put
@@ -183,10 +182,12 @@ class HistoryRepository(Repository):
 
     async def get_metrics(self) -> HistoryMetrics:
         """Return the figures of the present for the metrics."""
+        oldest = oldest_without_run(self._clock())
 
         def work(connection: Connection) -> tuple[HistoryMetrics, UsageTotals]:
             # rows of other machines may appear behind later ones: then all are added up
-            return _read_metrics(connection, UsageTotals() if self.shared else self._totals)
+            totals = UsageTotals() if self.shared else self._totals
+            return _read_metrics(connection, totals, oldest)
 
         metrics, self._totals = await self._db.read(work)
         return metrics
@@ -226,10 +227,14 @@ class HistoryRepository(Repository):
         return await self._db.read(work)
 
 
-def _add_usage(connection: Connection, totals: UsageTotals, last_call: int) -> UsageTotals:
-    """Return the totals with those of the calls behind them, up to `last_call`."""
+def _add_usage(
+    connection: Connection, totals: UsageTotals, last_call: int, oldest: int
+) -> UsageTotals:
+    """Return the totals with those of the calls behind them, up to `last_call`. `oldest` is what
+    `oldest_without_run` returns.
+    """
     sums = dict(totals.sums)
-    rows = connection.execute(_USAGE_BY_MODEL, (totals.last_call, last_call))
+    rows = connection.execute(_USAGE_BY_MODEL, (totals.last_call, last_call, oldest))
     for provider, model, *amounts in rows:
         before = sums.get((provider, model), (None,) * len(amounts))
         sums[provider, model] = tuple(
@@ -240,9 +245,11 @@ def _add_usage(connection: Connection, totals: UsageTotals, last_call: int) -> U
 
 
 def _read_metrics(
-    connection: Connection, totals: UsageTotals
+    connection: Connection, totals: UsageTotals, oldest: int
 ) -> tuple[HistoryMetrics, UsageTotals]:
-    """Return the metrics, and the totals of the calls that have ended."""
+    """Return the metrics, and the totals of the calls that have ended. `oldest` is what
+    `oldest_without_run` returns.
+    """
     active = connection.execute(
         "SELECT status, count(*) FROM run WHERE status IN ('queued', 'running', 'waiting')"
         " GROUP BY status"
@@ -261,9 +268,9 @@ def _read_metrics(
     }
     tokens: dict[tuple[str, str, str], int] = {}
     cost: dict[tuple[str, str], float] = {}
-    (last_ended,) = connection.execute(_LAST_ENDED_CALL, (totals.last_call,)).fetchone()
-    totals = _add_usage(connection, totals, max(last_ended, totals.last_call))
-    all_usage = _add_usage(connection, totals, _GREATEST_ID)
+    (last_ended,) = connection.execute(_LAST_ENDED_CALL, (totals.last_call, oldest)).fetchone()
+    totals = _add_usage(connection, totals, max(last_ended, totals.last_call), oldest)
+    all_usage = _add_usage(connection, totals, _GREATEST_ID, oldest)
     for (provider, model), (*counts, billionths) in all_usage.sums.items():
         for kind, count in zip(_TOKEN_KINDS, counts, strict=True):
             tokens[provider, model, kind] = count or 0

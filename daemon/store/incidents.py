@@ -619,7 +619,8 @@ def close_incidents(
     notice of that to the alerted targets.
 
     `run` is the run whose success ended them, if any; the notice says that the subject works again,
-    unless it has a `title`.
+    unless it has a `title`. Where an incident of another cause is still open, it names the `cause`
+    instead.
     """
     condition, values = "subject = ? AND closed IS NULL", [subject]
     if cause is not None:
@@ -639,7 +640,10 @@ def close_incidents(
     times = "once" if count == 1 else f"{count} times"
     verb = "happened" if subject.startswith(withheld_subject("")) else "failed"
     text = f"It had {verb} {times} since {{since}}: {incidents[-1].detail}"
-    title = title or f"{run.routine if run else subject} works again"
+    if not title and cause is not None and subject in _open_subjects(connection):
+        title = f'{subject}: the incident "{cause}" is over, another one is open'
+    elif not title:
+        title = f"{run.routine if run else subject} works again"
     options: Json = {"since": since.isoformat()}
     run_id = run.id if run else None
     enqueue_notice(

@@ -176,7 +176,7 @@ class JournalMaintenance:
             paths = [path for _, path in reports if path not in rewritten_paths]
             await asyncio.to_thread(_unlink, self._workspace, paths)
             await self._database.write(
-                partial(mark_files_removed, deliveries=[id_ for id_, _ in reports])
+                partial(mark_files_removed, reports=reports, rewritten_paths=rewritten_paths)
             )
 
     async def _run_chore(self, chore: str, function: Callable[[], Awaitable[None]]) -> None:

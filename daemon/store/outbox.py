@@ -59,12 +59,16 @@ class OutboxRepository(Repository):
             (to_microseconds(now),),
         )
 
-    async def get_next_due(self) -> datetime | None:
-        """Return when the next delivery is due, None if none is pending."""
+    async def get_next_due(self, *, busy: Collection[str] = ()) -> datetime | None:
+        """Return when the next delivery is due, None if none is pending; without those to targets
+        that are `busy`.
+        """
+        others = f" AND target NOT IN ({placeholders(busy)})" if busy else ""
 
         def work(connection: Connection) -> datetime | None:
             (earliest,) = connection.execute(
-                "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
+                f"SELECT min(next_at) FROM outbox WHERE status = 'pending'{others}",  # noqa: S608  our own words
+                tuple(busy),
             ).fetchone()
             return from_microseconds_or_none(earliest)
 

@@ -7,6 +7,7 @@ overwrites what is deleted (secure_delete); `Connection.shrink` gives its room b
 # ruff: noqa: S608  what is put into statements are constants and marks; values are bound
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,34 +38,51 @@ class RetentionLimits:
     """Targets of the config whose own path has {slot} or {run}: deliveries to them name none."""
 
 
+# A run that succeeded is old only if its routine has succeeded since: gates and reports compare
+# with what the last such run had gathered. The empty text keeps SQLite from the index of statuses,
+# where the runs of all routines are.
+_NOT_THE_LAST_SUCCESS = """(status <> 'succeeded' OR EXISTS (SELECT 1 FROM run AS newer
+    WHERE newer.routine = run.routine AND newer.id > run.id AND newer.status || '' = 'succeeded'))
+"""
 # Without those whose reports are still on their way.
-_OLD_RUNS = """
+_OLD_RUNS = f"""
 SELECT id FROM run WHERE ended IS NOT NULL AND ended < ?
-    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {newest})
+    AND id NOT IN (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+    AND {_NOT_THE_LAST_SUCCESS}
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status = 'pending')
 """  # noqa: E501
-# The same of runs that still have steps, the oldest first: (id, created). One seek for each run,
-# from the first step on until the runs were created after that moment, and never over the runs of
-# years whose steps are gone. Ids sort by when runs were created. Without a join: SQLite may read a
-# joined table as a whole, to filter by it.
-_OLD_RUNS_WITH_STEPS = f"""
-WITH RECURSIVE with_steps (run_id) AS (
-    SELECT min(run_id) FROM step
+
+
+def _select_old_runs_with(table: str, condition: str = "") -> str:
+    """Return the statement for (id, created) of old runs that have rows in a table, the oldest
+    first; with a `condition`, of those that fulfil it.
+
+    One seek for each run that has rows, from the first on until the runs were created after that
+    moment. Ids sort by when runs were created. Without a join: SQLite may read a joined table as a
+    whole, to filter by it.
+    """
+    return f"""
+WITH RECURSIVE with_rows (run_id) AS (
+    SELECT min(run_id) FROM {table}
     UNION ALL
-    SELECT (SELECT min(run_id) FROM step WHERE run_id > with_steps.run_id) FROM with_steps
-    WHERE run_id IS NOT NULL AND (SELECT created FROM run WHERE id = with_steps.run_id) < ?
+    SELECT (SELECT min(run_id) FROM {table} WHERE run_id > with_rows.run_id) FROM with_rows
+    WHERE run_id IS NOT NULL AND (SELECT created FROM run WHERE id = with_rows.run_id) < ?
 )
-SELECT run_id, (SELECT created FROM run WHERE id = with_steps.run_id) FROM with_steps
-WHERE (SELECT ended FROM run WHERE id = with_steps.run_id AND id NOT IN
+SELECT run_id, (SELECT created FROM run WHERE id = with_rows.run_id) FROM with_rows
+WHERE (SELECT ended FROM run WHERE id = with_rows.run_id {condition} AND id NOT IN
     (SELECT id FROM run AS newer WHERE newer.routine = run.routine ORDER BY id DESC LIMIT {NEWEST})
+    AND {_NOT_THE_LAST_SUCCESS}
 ) < ?
 LIMIT ?
 """
-# The same of runs that have an input. Not those of a person's questions, which tell to which
-# conversation a run belongs.
-_OLD_RUNS_WITH_INPUTS = _OLD_RUNS_WITH_STEPS.replace("step", "input").replace(
-    "AND id NOT IN", "AND \"trigger\" <> 'ask' AND id NOT IN"
-)
+
+
+# Never over the runs of years whose steps are gone.
+_OLD_RUNS_WITH_STEPS = _select_old_runs_with("step")
+# The inputs of a person's questions tell to which conversation a run belongs: they stay, and this
+# statement passes each of them.
+_NO_QUESTION = "\"trigger\" <> 'ask'"
+_OLD_RUNS_WITH_INPUTS = _select_old_runs_with("input", f"AND {_NO_QUESTION}")
 
 
 def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime) -> int:
@@ -85,17 +103,24 @@ def delete_slice(connection: Connection, limits: RetentionLimits, now: datetime)
 
 def _delete_steps(connection: Connection, before: int) -> int:
     """Delete the steps of a slice of runs that ended before `before` (microseconds), what people
-    told these runs, and the inputs of a slice of such runs. Returns how many runs that were.
+    told these runs, and their inputs; if no such run has steps, the inputs of a slice of runs
+    without steps. Returns how many runs that were.
     """
     rows = connection.execute(_OLD_RUNS_WITH_STEPS, (before, before, SLICE))
     runs = [(id_,) for id_, _ in rows]
     for table in ("step", "told"):
         connection.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
-    inputs = [
-        (id_,) for id_, _ in connection.execute(_OLD_RUNS_WITH_INPUTS, (before, before, SLICE))
-    ]
-    connection.executemany("DELETE FROM input WHERE run_id = ?", inputs)
-    return max(len(runs), len(inputs))
+    connection.executemany(
+        f"DELETE FROM input WHERE run_id IN (SELECT id FROM run WHERE id = ? AND {_NO_QUESTION})",
+        runs,
+    )
+    if runs:
+        return len(runs)
+    # last, as it takes longer with the years
+    rows = connection.execute(_OLD_RUNS_WITH_INPUTS, (before, before, SLICE))
+    runs_with_inputs = [(id_,) for id_, _ in rows]
+    connection.executemany("DELETE FROM input WHERE run_id = ?", runs_with_inputs)
+    return len(runs_with_inputs)
 
 
 def _delete_runs(connection: Connection, before: int, limits: RetentionLimits) -> int:
@@ -104,16 +129,33 @@ def _delete_runs(connection: Connection, before: int, limits: RetentionLimits) -
     Where report files are deleted later than their runs, the deliveries of these files stay until
     then: without them nobody would know the files.
     """
-    query = f"{_OLD_RUNS.format(newest=NEWEST)} ORDER BY id LIMIT {SLICE}"
+    query = f"{_OLD_RUNS} ORDER BY id LIMIT {SLICE}"
     runs = [id_ for (id_,) in connection.execute(query, (before,))]
     if limits.reports is not None:
-        condition, values = _is_report_file(limits.file_targets)
-        keep_deliveries = f"UPDATE outbox SET run_id = NULL WHERE run_id = ? AND {condition}"
-        connection.executemany(keep_deliveries, [(id_, *values) for id_ in runs])
+        for run in runs:
+            _detach_report_files(connection, run, limits.file_targets)
     connection.executemany("DELETE FROM run WHERE id = ?", [(id_,) for id_ in runs])
     if runs:
         connection.execute("DELETE FROM definition WHERE hash NOT IN (SELECT definition FROM run)")
     return len(runs)
+
+
+def _detach_report_files(connection: Connection, run: str, file_targets: Collection[str]) -> None:
+    """Take the deliveries of report files from their run, which is deleted next. Of their options
+    only the path stays, by which the file is known: nobody could forget the rest by its run.
+    """
+    condition, values = _is_report_file(file_targets)
+    deliveries = connection.execute(
+        f"SELECT id, options FROM outbox WHERE run_id = ? AND {condition}", (run, *values)
+    ).fetchall()
+    for id_, text in deliveries:
+        options = {key: value for key, value in json.loads(text).items() if key == "path"}
+        new_text = json.dumps(options, separators=(",", ":"))
+        connection.execute("UPDATE outbox SET options = ? WHERE id = ?", (new_text, id_))
+    # the condition once more: a text that is gone may have held "{run}"
+    connection.execute(
+        f"UPDATE outbox SET run_id = NULL WHERE run_id = ? AND {condition}", (run, *values)
+    )
 
 
 def find_old_texts(connection: Connection, now: datetime) -> tuple[list[bytes], datetime]:
@@ -163,12 +205,22 @@ def find_old_reports(
     return reports, {path for (path,) in later_rows}
 
 
-def mark_files_removed(connection: Connection, deliveries: Iterable[int]) -> None:
-    """Write into the receipts of these deliveries that their files were removed; delete those whose
-    runs are deleted already.
+def mark_files_removed(
+    connection: Connection, reports: Iterable[tuple[int, str]], rewritten_paths: Collection[str]
+) -> None:
+    """Write into the receipts of these deliveries, given by id and path, that their files were
+    removed, or that a later report was written to their paths; delete those whose runs are deleted
+    already.
     """
-    ids = [(id_,) for id_ in deliveries]
-    connection.executemany(
-        "UPDATE outbox SET receipt = 'removed by [keep] reports: ' || receipt WHERE id = ?", ids
-    )
+    receipts = [
+        (
+            f"replaced by a later report: {path}"
+            if path in rewritten_paths
+            else f"removed by [keep] reports: {path}",
+            id_,
+        )
+        for id_, path in reports
+    ]
+    connection.executemany("UPDATE outbox SET receipt = ? WHERE id = ?", receipts)
+    ids = [(id_,) for _, id_ in receipts]
     connection.executemany("DELETE FROM outbox WHERE id = ? AND run_id IS NULL", ids)

@@ -170,17 +170,21 @@ class RoutineRepository(Repository):
     async def count_runs_with_report(self, routine: str, since: datetime) -> int:
         """Return how many runs created since then reached people with a report, or still may.
 
-        These are active runs, runs with a delivery that is delivered or pending, and successes with
-        a report of routines that deliver to nobody.
+        These are active runs, runs whose report is delivered or pending, and successes with a
+        report of routines that deliver to nobody. Pings and notices are no reports.
         """
+        is_report = (
+            "run_id = run.id AND coalesce(kind, 'report') = 'report'"
+            ' AND options NOT LIKE \'%"ping":"%\''
+        )
         query = (
             "SELECT count(*) FROM run WHERE routine = ? AND created >= ? AND id > coalesce("
             "(SELECT id FROM run WHERE routine = ? AND created < ? ORDER BY id DESC LIMIT 1), '')"
             " AND (status IN ('queued', 'running', 'waiting')"
-            " OR EXISTS (SELECT 1 FROM outbox"
-            " WHERE run_id = run.id AND status IN ('delivered', 'pending'))"
+            f" OR EXISTS (SELECT 1 FROM outbox WHERE {is_report}"
+            " AND status IN ('delivered', 'pending'))"
             " OR status = 'succeeded' AND silent = 0"
-            " AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id))"
+            f" AND NOT EXISTS (SELECT 1 FROM outbox WHERE {is_report}))"
         )
 
         def work(connection: Connection) -> int:

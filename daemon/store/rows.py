@@ -71,6 +71,13 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
+def events_below(parent: str) -> tuple[str, str]:
+    """Return the first event `parent/…`, and the first one behind all of these: the sub-agents of
+    a run and the turns of a conversation have such events.
+    """
+    return f"{parent}/", f"{parent}0"  # 0 is the character behind /
+
+
 # Inserts or replaces a value by its key.
 PUT_VALUE = (
     "INSERT INTO meta (key, value) VALUES (?, ?)"

@@ -33,6 +33,7 @@ from daemon.store.rows import (
     STEP_COLUMNS,
     clean,
     decode,
+    events_below,
     row_checksum,
     run_of,
     runs_in,
@@ -729,7 +730,7 @@ class RunRepository(Repository):
         """Return the runs of a conversation, older than the run `before`, newest first: those
         whose event begins with `session/`.
         """
-        values = (routine, f"{session}/", f"{session}0", before, limit)
+        values = (routine, *events_below(session), before, limit)
         return await self._db.read(lambda connection: runs_in(connection, _TURNS, values))
 
     async def find_answered_turns(
@@ -738,10 +739,10 @@ class RunRepository(Repository):
         """Return the runs of a conversation that ended with a report, between the runs `after` and
         `before`, newest first; `after` is empty for those from the first on.
         """
-        values = (routine, f"{session}/", f"{session}0", before, after, limit)
+        values = (routine, *events_below(session), before, after, limit)
         return await self._db.read(lambda connection: runs_in(connection, _ANSWERED_TURNS, values))
 
     async def find_children(self, routine: str, parent: str) -> list[Run]:
         """Return the runs of a routine that the run `parent` started and that have not ended."""
-        values = (routine, f"{parent}/", f"{parent}0")
+        values = (routine, *events_below(parent))
         return await self._db.read(lambda connection: runs_in(connection, _CHILDREN, values))

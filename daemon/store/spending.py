@@ -1,8 +1,8 @@
 """What calls to models cost: a row for each call, written before the call where a cap depends on
 it, else after.
 
-A row that is `asked` and whose run is not running is of a process that died during the call: it
-counts with the most that the call can have cost.
+A row that is `asked` and not under way is of a process that died during the call: it counts with
+the most that the call can have cost.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from daemon.store.connection import Connection
 from daemon.store.database import Repository
 from daemon.store.records import ModelCall, SpendingTotal
-from daemon.store.rows import to_microseconds
+from daemon.store.rows import events_below, to_microseconds
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -51,11 +51,22 @@ _TOTALS_SINCE = (
     "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending"
     " WHERE at >= ? AND (CAST(? AS TEXT) = '' OR routine = ?)"
 )
-# Not the calls of a process that died: their rows stay `asked`.
-_TOTALS_UNDER_WAY = (
-    f"{_TOTALS_SINCE} AND outcome = 'asked'"
-    " AND run_id IN (SELECT id FROM run WHERE status = 'running')"
+# Calls under way: of runs that are running, and of no run since the moment that
+# `oldest_without_run` returns. Not those of a process that died: their rows stay `asked`.
+UNDER_WAY = (
+    "outcome = 'asked' AND (run_id IN (SELECT id FROM run WHERE status = 'running')"
+    " OR (run_id = '' AND at >= ?))"
 )
+# The question which run a message belongs to is of no run, and has ended after some 20 seconds.
+_LONGEST_WITHOUT_RUN = timedelta(minutes=2)
+_TOTALS_UNDER_WAY = f"{_TOTALS_SINCE} AND {UNDER_WAY}"
+
+
+def oldest_without_run(now: datetime) -> int:
+    """Return when a call of no run that is under way can have begun at the earliest, in
+    microseconds since 1970.
+    """
+    return to_microseconds(now - _LONGEST_WITHOUT_RUN)
 
 
 class SpendingRepository(Repository):
@@ -115,11 +126,12 @@ class SpendingRepository(Repository):
         dollar.
         """
         values = (to_microseconds(since), routine, routine)
+        oldest = oldest_without_run(self._clock())
 
         def work(connection: Connection) -> tuple[int, int, int, int]:
             cost, tokens = connection.execute(_TOTALS_SINCE, values).fetchone()
             reserved_cost, reserved_tokens = connection.execute(
-                _TOTALS_UNDER_WAY, values
+                _TOTALS_UNDER_WAY, (*values, oldest)
             ).fetchone()
             return cost - reserved_cost, tokens - reserved_tokens, reserved_cost, reserved_tokens
 
@@ -136,7 +148,7 @@ class SpendingRepository(Repository):
         )
 
         def work(connection: Connection) -> tuple[int, int]:
-            cost, tokens = connection.execute(query, (run, f"{run}/", f"{run}0")).fetchone()
+            cost, tokens = connection.execute(query, (run, *events_below(run))).fetchone()
             return cost, tokens
 
         return await self._db.read(work)

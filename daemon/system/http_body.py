@@ -20,6 +20,7 @@ from typing import Any
 ACCEPT_ENCODING = "gzip, deflate"
 _PACKED = ("gzip", "x-gzip", "deflate")
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+_GZIP_BEGINNING = b"\x1f\x8b"
 # A stream of events wraps each few letters in hundreds of bytes, which nobody keeps: it may be
 # longer by this factor.
 _STREAM_FACTOR = 4
@@ -38,6 +39,13 @@ class BodyTooLarge(OSError):
 
 class BodyDamaged(OSError):
     """The body of an answer says that it is packed, and cannot be unpacked."""
+
+
+def begins_part(data: bytes) -> bool:
+    """Tell whether bytes behind a part of a packed body begin another one: gzip may have several,
+    and what else stands there is no part.
+    """
+    return bool(data) and data.startswith(_GZIP_BEGINNING[: len(data)])
 
 
 async def limit_body(
@@ -77,20 +85,25 @@ async def limit_body(
                 yield data if len(data) <= _PIECE_BYTES else data[start : start + _PIECE_BYTES]
             continue
         packed_data = data
-        while not unpacker.eof:
+        while True:
+            if unpacker.eof:
+                if not begins_part(packed_data):
+                    break
+                unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
             try:
                 piece = unpacker.decompress(packed_data, _PIECE_BYTES)
             except zlib.error as error:
                 raise BodyDamaged(
                     f"the answer says it is packed, and cannot be unpacked: {error}"
                 ) from error
-            if not piece:
+            packed_data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            if not piece and not unpacker.eof:
                 break
             unpacked_bytes += len(piece)
             if unpacked_bytes > limit:
                 raise BodyTooLarge(f"it unpacks to more than {limit:,} bytes")
-            yield piece
-            packed_data = unpacker.unconsumed_tail
+            if piece:
+                yield piece
             await asyncio.sleep(0)
     if unpacker is not None and received_bytes and not unpacker.eof:
         raise BodyDamaged(

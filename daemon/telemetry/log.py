@@ -21,6 +21,7 @@ structlog is imported by `configure` only, as `agentctl logs` needs no more than
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
@@ -447,6 +449,7 @@ class _RotatedFile:
             self._rotate()
 
     def _rotate(self) -> None:
+        self.close()
         for number in range(self._keep - 1, 0, -1):
             older = self._path.with_name(f"{self._path.name}.{number}")
             if older.exists():
@@ -455,11 +458,11 @@ class _RotatedFile:
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         else:
             self._path.unlink()
-        for file in self._path.parent.glob(f"{self._path.name}.*"):
-            number_text = file.name.removeprefix(f"{self._path.name}.")
-            if number_text.isdecimal() and int(number_text) > self._keep:  # `keep` was greater
-                file.unlink()
-        self.close()
+        # Those of a time when `keep` was greater; others, such as logrotate's, are not ours. The
+        # first that is not there, or that cannot be removed, ends it.
+        with suppress(OSError):
+            for number in itertools.count(self._keep + 1):
+                self._path.with_name(f"{self._path.name}.{number}").unlink()
 
 
 class _LibraryHandler(logging.Handler):

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypeAlias
 
 from daemon.models import Run
@@ -92,13 +93,13 @@ class Metrics:
         self.lag = Histogram(LAG_BOUNDS)
         self._lag_meter = _LagMeter(self.lag)
 
-    def count_run(self, run: Run) -> None:
-        """Count a run that has ended."""
+    def count_run(self, run: Run, *, delay: timedelta = timedelta()) -> None:
+        """Count a run that has ended; `delay` is by how much `spread` put off its start."""
         self.runs[run.routine, run.status.value] += 1
         if run.started is None:
             return
         if run.event is None:
-            self.lateness.add(max(0.0, (run.started - run.slot).total_seconds()))
+            self.lateness.add(max(0.0, (run.started - run.slot - delay).total_seconds()))
         if run.ended is not None:
             # negative if the clock was set back during the run
             self.duration.add(max(0.0, (run.ended - run.started).total_seconds()))
@@ -119,7 +120,11 @@ class Metrics:
                 name, kind, help_text, [("", labels, value) for labels, value in samples]
             )
         for name, help_text, histogram in (
-            ("agentd_slot_lateness_seconds", "From a slot to the start of its run.", self.lateness),
+            (
+                "agentd_slot_lateness_seconds",
+                "From a slot and its delay by spread to the start of its run.",
+                self.lateness,
+            ),
             ("agentd_run_duration_seconds", "From the start of a run to its end.", self.duration),
             (
                 "agentd_loop_lag_seconds",

@@ -32,7 +32,8 @@ _RESULT_WORDS = {
 # What a tool puts out beyond it would only fill the context.
 MAX_CHARS = 100_000
 # Bytes of a file or an output in a result of our tools. With the notes on what they have left out
-# themselves it is not cut here once more.
+# themselves a text is not cut here once more; an output that is none may be, as each byte of it is
+# shown by up to four characters.
 MAX_TEXT_BYTES = 99_000
 MAX_LOGGED = 2_000  # characters of a failure in the log: the words may be those of a server
 

@@ -50,11 +50,11 @@ FORWARDED_STATUSES = (
 class DaemonClients:
     """Clients of one daemon, one for each request of the page.
 
-    `trusted`: the daemon at `socket_path` may be another user's.
+    `is_trusted`: the daemon at `socket_path` may be another user's.
     """
 
-    def __init__(self, socket_path: str, *, trusted: bool) -> None:
-        self.socket_path, self._trusted = socket_path, trusted
+    def __init__(self, socket_path: str, *, is_trusted: bool) -> None:
+        self.socket_path, self._is_trusted = socket_path, is_trusted
         self._clients: set[Client] = set()
         self._is_closed = False
 
@@ -64,7 +64,7 @@ class DaemonClients:
 
         After `close` it gets no answer any more.
         """
-        client = Client(self.socket_path, is_named=self._trusted)
+        client = Client(self.socket_path, is_trusted=self._is_trusted)
         self._clients.add(client)
         if self._is_closed:
             client.close()
@@ -217,7 +217,8 @@ def editing_handler(daemon: DaemonClients) -> Callable[[Request], Awaitable[Resp
 async def event_frames(daemon: DaemonClients, path: str) -> AsyncIterator[bytes]:
     """Yield the events of one run, or of all, as server-sent events until the daemon stops.
 
-    The first one, `following`, says that no event is missed from then on.
+    The first one, `following`, says that no event is missed from then on. The last one is `gone`
+    where no daemon answers any more, or `refused` where asking again would not help.
     """
     # when the browser has gone, the end of this block also ends the thread that waits for an event
     with daemon.client() as client:
@@ -226,8 +227,12 @@ async def event_frames(daemon: DaemonClients, path: str) -> AsyncIterator[bytes]
             yield b"event: following\ndata: {}\n\n"
             while (event := await asyncio.to_thread(next, events, None)) is not None:
                 yield b"data: %s\n\n" % json.dumps(event).encode()
-        except (ApiError, Unreachable, ConnectionLost):
-            yield b"event: gone\ndata: {}\n\n"
+        except (ApiError, Unreachable, ConnectionLost) as error:
+            if isinstance(error, ApiError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                detail = json.dumps({"detail": str(error)})
+                yield b"event: refused\ndata: %s\n\n" % detail.encode()
+            else:
+                yield b"event: gone\ndata: {}\n\n"
 
 
 async def read_body(request: Request, limit: int = MAX_FORM_BYTES) -> str:

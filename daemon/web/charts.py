@@ -125,7 +125,8 @@ def make_time_line(points: Iterable[ChartPoint], begin: datetime, end: datetime)
     marks: list[Mark] = []
     joined_points = 1
     points = [point for point in points if begin <= point.at <= end]
-    for point in sorted(points, key=lambda point: point.at):
+    # by the instant: two times of one zone are compared as clocks on the wall show them
+    for point in sorted(points, key=lambda point: point.at.astimezone(UTC)):
         left = percent_between(point.at, begin, end)
         last = marks[-1] if marks else None
         if (

@@ -52,7 +52,7 @@ def _listen(port: int) -> socket.socket:
 async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     access = PageAccess(port)
-    daemon = DaemonClients(client.socket_path, trusted=client.is_trusted)
+    daemon = DaemonClients(client.socket_path, is_trusted=client.is_trusted)
     listener_socket = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), file_id=None)
     server = SocketServer(create_app(daemon, access), listener_socket, HEADERS)
 

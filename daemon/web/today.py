@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -195,7 +195,7 @@ def _has_report(run: Mapping[str, Any]) -> bool:
 def group_starts(starts: Iterable[tuple[str, datetime]], day: date) -> list[RoutineStarts]:
     """Return the starts of one day by routine, the earliest first."""
     moments_by_routine: dict[str, list[datetime]] = {}
-    for routine, at in sorted(starts, key=lambda start: start[1]):
+    for routine, at in sorted(starts, key=lambda start: start[1].astimezone(UTC)):
         if at.date() == day:
             moments_by_routine.setdefault(routine, []).append(at)
     return [

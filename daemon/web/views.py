@@ -135,14 +135,17 @@ def show_run(client: Client, *, run_id: str, query: Mapping[str, str]) -> tuple[
 
 def show_approvals(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     """Show which calls wait for an approval, exactly what they would do, and the latest answers."""
-    pending_approvals = client.request("GET", "/v1/approvals?status=pending&limit=50")["items"]
-    latest = client.request("GET", "/v1/approvals?limit=50")["items"]
+    answer = client.request("GET", f"/v1/approvals?status=pending&limit={PAGE_SIZE}")
+    pending_approvals, has_more = answer["items"], answer["next"] is not None
+    latest = client.request("GET", f"/v1/approvals?limit={PAGE_SIZE}")["items"]
+    count = f" ({len(pending_approvals)}{'+' if has_more else ''})" if pending_approvals else ""
     return "approvals.html", {
-        "title": f"Approvals ({len(pending_approvals)})" if pending_approvals else "Approvals",
+        "title": f"Approvals{count}",
         "pending": [
             {**approval, **_request_exact_call(client, approval["id"])}
             for approval in pending_approvals
         ],
+        "has_more": has_more,
         "just_answered": (
             _request_exact_call(client, query["said"]) if query.get("said") else None
         ),

@@ -146,14 +146,16 @@ async def test_tell_adds_a_user_message_to_the_next_model_call(spoken_to):
     slow = {
         "text": "",
         "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
-        "latency": 1.0,
+        "held": True,
     }
     async with Vendor([slow, "In French, then: bonjour."]) as vendor:
         await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
-        result = await spoken_to.agentctl("tell", run, "answer in French", "--json")
-        assert result.json["report"] == "In French, then: bonjour."
+        await spoken_to.agentctl("tell", run, "answer in French", "--detach")
+        vendor.release()
+        ended_event = await spoken_to.until(run, "run_ended")
+        assert ended_event["report"] == "In French, then: bonjour."
         roles = conversation_of(vendor.requests[1])
         assert roles[-1] == ("user", "answer in French")
         assert roles[-2][0] == "tool"
@@ -162,12 +164,14 @@ async def test_tell_adds_a_user_message_to_the_next_model_call(spoken_to):
 
 
 async def test_tell_during_the_final_model_call_is_still_answered(spoken_to):
-    async with Vendor([{"text": "Done.", "latency": 1.0}, "Done, and in French."]) as vendor:
+    async with Vendor([{"text": "Done.", "held": True}, "Done, and in French."]) as vendor:
         await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
-        result = await spoken_to.agentctl("tell", run, "in French")
-        assert result.out.strip() == "Done, and in French."
+        await spoken_to.agentctl("tell", run, "in French", "--detach")
+        vendor.release()
+        ended_event = await spoken_to.until(run, "run_ended")
+        assert ended_event["report"] == "Done, and in French."
 
 
 async def test_a_message_that_a_killed_daemon_left_unanswered_is_answered_once(spoken_to):
@@ -211,21 +215,24 @@ async def test_ask_goes_to_the_running_run_that_the_model_names(spoken_to):
     slow = {
         "text": "",
         "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
-        "latency": 1.5,
+        "held": True,
     }
     turns = [{**slow, "when": "Do your work."}, {"text": "1", "when": "<message>"}, "Shorter."]
     async with Vendor(turns) as vendor:
         await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
         await vendor.wait_for_requests(1)
-        result = await spoken_to.agentctl("ask", "keep it short, please")
-        assert "taken as said to work" in result.err
-        assert result.out.strip() == "Shorter."
+        words = ("ask", "keep it short, please")
+        asking = await spoken_to.spawn("agentctl", "--socket", spoken_to.socket, *words)
+        assert b"taken as said to work" in await asking.stderr.readline()
+        vendor.release()
+        out, _ = await asking.communicate()
+        assert out.decode().strip() == "Shorter."
         assert (await spoken_to.agentctl("inspect", run, "--json")).json["report"] == "Shorter."
 
 
 async def test_ask_starts_a_new_run_if_the_model_is_not_sure(spoken_to):
-    slow = {"text": "Worked.", "latency": 2.0, "when": "Do your work."}
+    slow = {"text": "Worked.", "held": True, "when": "Do your work."}
     async with Vendor([slow, {"text": "perhaps 1?", "when": "<message>"}, "Noon."]) as vendor:
         await start_home(spoken_to, vendor)
         await spoken_to.agentctl("run", "work", "--detach")
@@ -325,7 +332,7 @@ async def post(home, path, **fields):
 
 
 async def test_the_same_ask_event_sent_twice_goes_to_one_running_run_and_is_known_there(spoken_to):
-    work = {"text": "Worked.", "latency": 2.0, "when": "Do your work."}
+    work = {"text": "Worked.", "held": True, "when": "Do your work."}
     async with Vendor([work, {"text": "1", "when": "<message>"}, "Shorter."]) as vendor:
         await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("run", "work", "--detach")).out.strip()
@@ -335,6 +342,7 @@ async def test_the_same_ask_event_sent_twice_goes_to_one_running_run_and_is_know
             assert (view["id"], view["new"]) == (run, False)
         withdrawn = await post(spoken_to, "/v1/ask/withdraw", event="mine")
         assert withdrawn == {"run": run, "new": False}
+        vendor.release()
         await spoken_to.until(run, "run_ended")
         assert len(vendor.requests) == 3, "the model was asked once whose message it is"
 
@@ -352,13 +360,15 @@ async def test_forget_erases_every_byte_of_a_conversation(spoken_to):
     slow = {
         "text": "",
         "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}],
-        "latency": 1.0,
+        "held": True,
     }
     async with Vendor([slow, "It is done.", "So be it."]) as vendor:
         await start_home(spoken_to, vendor)
         run = (await spoken_to.agentctl("ask", "--detach", "the word is zinnober")).out.strip()
         await vendor.wait_for_requests(1)
-        await spoken_to.agentctl("tell", run, "and the other is karmesin")
+        await spoken_to.agentctl("tell", run, "and the other is karmesin", "--detach")
+        vendor.release()
+        await spoken_to.until(run, "run_ended")
         await spoken_to.agentctl("ask", "go on")
         forget_result = await spoken_to.agentctl("memory", "forget", "--run", run, "--yes")
         assert forget_result.code == 0, forget_result.err

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
-from daemon.cli.runs import hint_for_more
-from tests.api.harness import ApiHarness
+from daemon.cli.call import hint_for_more
+from tests.api.harness import ApiHarness, ask
 from tests.cli.agentctl import COMMAND, agentctl, environment
 
 
@@ -39,6 +40,43 @@ async def test_an_empty_name_is_not_found(harness: ApiHarness, verb: str) -> Non
     assert (result.code, result.err) == (4, "agentctl: nothing has an empty name\n")
 
 
+@pytest.mark.parametrize("name", ["key", "query", "run", "routine", "before"])
+async def test_an_empty_condition_has_nothing_forgotten(harness: ApiHarness, name: str) -> None:
+    # the harness has no memory: a request that is not refused at once fails
+    other = "run" if name == "routine" else "routine"
+    options = (f"--{other}", "news", f"--{name}", "", "--yes")
+    result = await agentctl(harness.path, "memory", "forget", *options)
+    assert (result.code, result.err) == (2, f"agentctl: '{name}': expected text (found '')\n")
+    body = json.dumps({other: "news", name: " ", "confirm": "c"}).encode()
+    answer = await ask(harness.path, "POST", "/v1/memory/forget", body)
+    assert answer.status == 422
+    assert answer.json["detail"] == f"'{name}': expected text (found ' ')"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "--status"),
+        ("deliveries", "--status"),
+        ("deliveries", "--run"),
+        ("audit", "--run"),
+        ("approvals", "--revoke"),
+        ("approvals",),
+        ("quarantine",),
+    ],
+)
+async def test_an_empty_option_lists_nothing(harness: ApiHarness, words: tuple[str, ...]) -> None:
+    result = await agentctl(harness.path, *words, "")
+    assert (result.code, result.out) == (4, "")
+    assert result.err == "agentctl: nothing has an empty name\n"
+
+
+@pytest.mark.parametrize("path", ["approvals", "deliveries", "audit"])
+async def test_an_empty_id_is_that_of_no_run(harness: ApiHarness, path: str) -> None:
+    answer = await ask(harness.path, "GET", f"/v1/{path}?run=")
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
+
+
 async def test_a_name_that_is_too_long_for_a_path_is_not_found(harness: ApiHarness) -> None:
     result = await agentctl(harness.path, "replay", "a" * 5000)
     assert result.code == 4
@@ -51,7 +89,7 @@ def test_the_hint_for_more_runs_names_a_number_that_is_taken() -> None:
     assert hint_for_more(1000, "name a routine") == "name a routine"
 
 
-async def test_what_cannot_be_imported_is_told_in_one_line(
+async def test_what_cannot_be_imported_or_exported_is_told_in_one_line(
     harness: ApiHarness, tmp_path: Path
 ) -> None:
     long_line = tmp_path / "long.jsonl"
@@ -59,6 +97,8 @@ async def test_what_cannot_be_imported_is_told_in_one_line(
     result = await agentctl(harness.path, "memory", "import", str(long_line))
     assert (result.code, result.err) == (2, "agentctl: the body is over 1000000 bytes\n")
     result = await agentctl(harness.path, "memory", "import", "")
+    assert (result.code, result.err) == (1, "agentctl: '': No such file or directory\n")
+    result = await agentctl(harness.path, "memory", "export", "")
     assert (result.code, result.err) == (1, "agentctl: '': No such file or directory\n")
     result = await agentctl(harness.path, "memory", "export", str(long_line))
     assert result.code == 1

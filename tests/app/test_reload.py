@@ -1,6 +1,8 @@
 """Definitions are read again after they change, and a bad file changes nothing."""
 
 import asyncio
+from collections.abc import Collection
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,10 @@ from structlog.testing import capture_logs
 
 from daemon.app.definition_watcher import DefinitionWatcher, watch_zone
 from daemon.definitions.file_versions import version_of
-from daemon.errors import ConfigError, Fault
+from daemon.errors import ConfigError, Fault, StoreFull
+from daemon.store.outbox import OutboxRepository
 from daemon.system.watch import DirectoryWatcher
-from daemon.testing import CONFIG, TestApp
+from daemon.testing import CONFIG, FakeClock, TestApp
 from tests.acceptance.story import Vendor
 from tests.cli.agentctl import agentctl
 from tests.delivery.receivers import Receiver
@@ -538,3 +541,69 @@ async def test_files_that_wait_for_the_budget_start_a_run_once_the_cap_is_raised
         home.write("config.toml", provider)
         (finished,) = await home.wait_for_log("run.finished", routine="inbox")
         assert finished["status"] == "succeeded"
+
+
+class FullDisk(OutboxRepository):
+    """What a reload writes to the outbox does not fit on the disk."""
+
+    async def retry_now(self, targets: Collection[str]) -> int:
+        raise StoreFull("the disk is full")
+
+
+async def reload_at_the_second_attempt(app: TestApp) -> None:
+    """Reload on a full disk, halfway, and once there is room."""
+    journal = app.daemon.store.journal
+    outbox = journal.outbox
+    journal.outbox = FullDisk(journal._db, clock=app.clock.now)
+    with pytest.raises(StoreFull):
+        await app.daemon.reloader.reload()
+    journal.outbox = outbox
+    await app.daemon.reloader.reload()
+
+
+HOOK = '[targets.hook]\nkind = "webhook"\nurl = "{}"\n'
+
+
+async def test_a_target_is_tried_again_though_the_reload_of_its_address_failed_halfway(
+    tmp_path: Path,
+) -> None:
+    app = TestApp(tmp_path, config=CONFIG + HOOK.format("http://127.0.0.1:1/hook"))
+    app.write_routine("hello", '[run]\nprompt = "Say hello."\n[[deliver]]\nto = "hook"\n')
+    async with app, Receiver().open() as receiver:
+        app.model.enqueue("Hello.")
+        await app.run("hello")
+        (delivery,) = await app.deliver()
+        assert delivery.status == "pending"
+        app.write("config.toml", CONFIG + HOOK.format(receiver.url))
+        await reload_at_the_second_attempt(app)
+        (delivery,) = await app.deliver()
+        assert (delivery.status, delivery.attempts) == ("delivered", 2)
+
+
+async def test_files_that_wait_for_the_budget_start_a_run_though_its_reload_failed_halfway(
+    tmp_path: Path,
+) -> None:
+    async def wait_for_log(event: str) -> None:
+        async with asyncio.timeout(60):
+            while not app.log(event):
+                await asyncio.sleep(0.01)
+
+    hook = HOOK.format("http://127.0.0.1:1/hook")
+    # the timer that waits for midnight goes by the real time
+    clock = FakeClock(datetime.now(UTC))
+    config = f"{CONFIG}{hook}[budget]\nday_tokens = 1\n"
+    app = TestApp(tmp_path, config=config, clock=clock)
+    app.write_routine(
+        "inbox", '[trigger]\nwatch = ["*.csv"]\nsettle = "0.1s"\n[run]\nprompt = "Look."\n'
+    )
+    async with app:
+        app.model.enqueue("I looked.")
+        app.workspace.mkdir(parents=True, exist_ok=True)
+        (app.workspace / "a.csv").write_text("1,2\n")
+        engine = app.daemon.scheduling.engine
+        await engine.start(await app.daemon.reloader.load_routines())
+        await wait_for_log("files.waiting")
+        app.write("config.toml", CONFIG + HOOK.format("http://127.0.0.1:1/other"))
+        await reload_at_the_second_attempt(app)
+        await wait_for_log("run.finished")
+        await engine.stop()

@@ -1,6 +1,8 @@
 """What allowed people send in a chat, and what others do not get."""
 
+import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -8,6 +10,7 @@ from daemon.errors import StoreFull
 from daemon.models import DeliveryStatus, Status, StepKind, Taint
 from daemon.store.chat_messages import ChatMessageRepository
 from daemon.testing import TestApp, tool_call
+from tests.acceptance.story import Vendor
 from tests.fakes.telegram import ADA, EVE, GROUP, FakeTelegram, Refusal
 
 BEN = ADA + 1
@@ -102,25 +105,50 @@ async def test_a_message_is_answered_by_a_run_that_asks_and_the_next_one_knows_i
 class FullChatMessages(ChatMessageRepository):
     """A repository whose disk is full."""
 
+    def __init__(self, journal):
+        super().__init__(journal._db, clock=journal._clock)
+        self.attempt_event = asyncio.Event()
+
     async def record(self, message):
+        self.attempt_event.set()
         raise StoreFull("the disk is full")
+
+
+async def deliver_on_a_full_disk(app):
+    """Send what is due to the chat, until the journal does not take a message that has arrived."""
+    journal = app.daemon.store.journal
+    repository, full = journal.chat_messages, FullChatMessages(journal)
+    journal.chat_messages = full
+    sending = asyncio.create_task(app.daemon.delivery.outbox.flush())
+    async with asyncio.timeout(60):
+        await full.attempt_event.wait()
+    sending.cancel()
+    with suppress(asyncio.CancelledError):
+        await sending
+    journal.chat_messages = repository
 
 
 async def test_a_message_that_arrived_is_not_sent_again_while_the_disk_is_full(app, telegram):
     async with app:
         await app.run("disks")
-        journal = app.daemon.store.journal
-        repository = journal.chat_messages
-        journal.chat_messages = FullChatMessages(journal._db, clock=journal._clock)
-        await app.deliver()
         for _ in range(2):
-            app.advance(minutes=2)
-            await app.deliver()
+            await deliver_on_a_full_disk(app)
         assert len(telegram.messages) == 1
-        journal.chat_messages = repository
-        app.advance(minutes=10)
         (delivery,) = await app.deliver()
         assert (len(telegram.messages), delivery.status) == (1, DeliveryStatus.DELIVERED)
+        assert delivery.attempts == 1
+
+
+async def test_a_message_that_arrived_is_forgotten_once_its_delivery_is_dropped(app, telegram):
+    async with app:
+        await app.run("disks")
+        await deliver_on_a_full_disk(app)
+        (delivery,) = await app.daemon.store.journal.outbox.find()
+        await app.daemon.store.journal.outbox.drop(delivery.id)
+        await app.run("disks")
+        await app.deliver()
+        assert len(telegram.messages) == 2
+        assert app.daemon.chats.channels["phone"]._unwritten_messages == {}
 
 
 async def test_people_who_are_not_on_the_list_get_nothing(app, telegram):
@@ -196,22 +224,30 @@ async def test_who_is_taken_off_the_list_gets_nothing_more_of_a_run_under_way(ap
 
 
 async def test_an_answer_to_somebody_who_is_taken_off_the_list_is_for_nobody(app, telegram):
-    async with app:
-        app.model.enqueue("A secret.")
-        telegram.write("what is it?")
-        await app.chat.receive_once()
-        app.write("config.toml", CONFIG.format(url=telegram.url, allow=[BEN]))
-        await app.daemon.reloader.reload()
-        earlier_messages = len(telegram.messages)  # that the run has begun may have been told
-        (run,) = await app.asks()
-        await app.finish(run.id)
-        await app.deliver()
-        assert not [text for text in telegram.texts if "A secret." in text]
-        assert {message.chat for message in telegram.messages[earlier_messages:]} <= {BEN}
-        (delivery, *_) = await app.daemon.store.journal.outbox.find_of_runs([run.id])
-        assert delivery.status == "suppressed"
-        assert delivery.error == f"left out: {ADA} is not on the list [chat.phone] allow any more"
-        assert await app.daemon.store.journal.incidents.find() == []
+    scripted = '[providers.scripted]\nkind = "scripted"'
+    async with Vendor([{"text": "A secret.", "held": True}]) as vendor:
+        provider = '[providers.scripted]\nkind = "open_source"\nmodel = "m"\n'
+        provider += f'base_url = "{vendor.url}/v1"'
+        config = CONFIG.replace(scripted, provider)
+        app.write("config.toml", config.format(url=telegram.url, allow=[ADA]))
+        async with app:
+            telegram.write("what is it?")
+            await app.chat.receive_once()
+            app.write("config.toml", config.format(url=telegram.url, allow=[BEN]))
+            await app.daemon.reloader.reload()
+            (run,) = await app.asks()
+            finishing = asyncio.create_task(app.finish(run.id))
+            await vendor.wait_for_requests(1)
+            vendor.release()
+            await finishing
+            await app.deliver()
+            assert telegram.texts == [], "no preview, no answer"
+            (delivery, *_) = await app.daemon.store.journal.outbox.find_of_runs([run.id])
+            assert delivery.status == "suppressed"
+            assert delivery.error == (
+                f"left out: {ADA} is not on the list [chat.phone] allow any more"
+            )
+            assert await app.daemon.store.journal.incidents.find() == []
 
 
 async def test_a_report_in_parts_begins_anew_for_whom_the_list_names_now(app, telegram):

@@ -366,6 +366,27 @@ async def test_messages_keep_to_the_rate_that_telegram_takes():
         await chat.close()
 
 
+async def test_a_command_with_any_name_is_taken_in_a_private_chat(telegram, chat):
+    telegram.write("/status@former_name")
+    (event,) = (await chat.receive("")).events
+    assert event.text == "/status@former_name"
+    assert telegram.of("getMe") == []
+
+
+async def test_a_bot_that_was_renamed_hears_commands_by_its_new_name(telegram):
+    chat = TelegramChat(telegram.TOKEN, base_url=telegram.url, name_seconds=0)
+    telegram.write("/status@new_bot", chat=GROUP)
+    batch = await chat.receive("")
+    assert batch.events == []
+    telegram.username = "New_bot"
+    telegram.write("/status@new_bot", chat=GROUP)
+    batch = await chat.receive(batch.position)
+    assert [event.text for event in batch.events] == ["/status@new_bot"]
+    telegram.write("/status@fake_bot", chat=GROUP)
+    assert (await chat.receive(batch.position)).events == []
+    await chat.close()
+
+
 async def test_an_answer_that_is_no_json_object_is_refused(telegram, chat):
     telegram.fail("getUpdates", json.dumps(["x"]))
     with pytest.raises(ChatFailed, match="without an answer of the Bot API"):

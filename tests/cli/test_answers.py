@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from daemon.api.bodies import MAX_BODY_BYTES
-from daemon.cli.approvals import approvals, audit
+from daemon.cli.approvals import approvals, audit, quarantine
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import ConnectionLost
+from daemon.cli.deliveries import deliveries
 from daemon.cli.memory import _read_batches, check, export, forget
+from daemon.cli.schedule import list_slots
+from daemon.cli.seen import seen
 from daemon.models import Json
 
 
@@ -104,6 +107,33 @@ def test_all_approvals_are_listed_however_many_there_are(
     output = capsys.readouterr().out
     assert "first" in output and "second" in output
     assert client.paths[1].endswith("cursor=7")
+
+
+LISTED: Json = {
+    "id": "01A", "run": "01B", "routine": "notes", "tool": "shell", "target": "mail",
+    "created": "2026-11-20T08:00:00+00:00", "at": "2026-11-20T08:00:00+00:00",
+    "first": "2026-11-20T08:00:00+00:00", "last": "2026-11-20T08:00:00+00:00",
+    "status": "delivered", "receipt": "sent", "error": "", "attempts": 1, "kind": "report",
+    "outcome": "ran", "reason": "", "rule": "", "lateness": 0, "count": 1, "seq": 1, "actor": "",
+    "body": {}, "times": 1, "title": "A walrus", "key": "walrus",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", [deliveries, list_slots, audit, quarantine, seen])
+def test_a_list_that_leaves_items_out_says_how_to_see_them(
+    verb: Callable[[Call], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"action": None, "run": None, "status": None, "verify": False, "text": None}
+
+    def last_line(limit: int, next_cursor: str | None) -> str:
+        client = FakeClient({"items": [LISTED], "next": next_cursor, "total": 4711})
+        assert verb(call_of(client, routine="notes", limit=limit, **options)) == DONE
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last_line(20, "20") == "there are more: -n 100 shows them"
+    assert last_line(1000, "1000").startswith("there are more: ")
+    assert "-n" not in last_line(1000, "1000").split()
+    assert "there are more" not in last_line(20, None)
 
 
 def test_an_export_that_fails_leaves_no_file(tmp_path: Path) -> None:

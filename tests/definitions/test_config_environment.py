@@ -114,6 +114,20 @@ def test_faults_name_the_variable(load: Any) -> None:
     assert fault.startswith("the environment: AGENTD__PROVIDER__MODEL: provider is no table")
 
 
+def test_a_missing_key_names_the_variable_of_its_table(load: Any) -> None:
+    (fault,) = faults_of(
+        load,
+        "",
+        AGENTD_PROVIDERS__A__KIND="claude",
+        AGENTD_PROVIDERS__A__MODEL="m",
+        AGENTD_PROVIDERS__B__MODEL="m",
+    )
+    assert fault.startswith(
+        "the environment: AGENTD_PROVIDERS__B__MODEL: config.toml has no [providers.b]: "
+        "providers.b.kind is missing"
+    )
+
+
 def test_a_key_in_a_variable_is_not_repeated_and_needs_no_private_file(load: Any) -> None:
     config = load(CLAUDE, AGENTD_PROVIDERS__MY_CLAUDE__API_KEY="sk-canary-0123456789abcdef")
     secret = config.secret("my-claude", {})

@@ -70,3 +70,12 @@ def test_the_page_on_the_config_marks_the_same_tables_and_keys() -> None:
     # "Takes a restart, like the keys below"
     below = {f"memory.{key}" for key in KEYS["memory"][2:]}
     assert marked == named - below
+
+
+def test_page_and_config_say_that_another_workspace_takes_a_restart() -> None:
+    """A reload is refused because of it, and all else in the file with it."""
+    shipped_config = PAGE.parents[1] / "config.toml"
+    (row,) = re.findall(r"^\| `workspace` .*$", PAGE.read_text(), re.MULTILINE)
+    (line,) = re.findall(r"^# workspace = .*$", shipped_config.read_text(), re.MULTILINE)
+    assert "Takes a restart" in row
+    assert "Takes a restart" in line

@@ -823,9 +823,32 @@ def test_a_file_that_is_read_again_and_holds_the_same_is_the_routine_in_force(
     assert second.routines["two"].run.prompt == "another"
 
 
+def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text("[run]\nprompt = 'p'\n")
+    cache = FileCache(settled_after=-60)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def let_no_file_be_opened(_: RoutineDefinition) -> list[Conflict]:
+        free_descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(free_descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free_descriptor, limits[1]))
+        return []
+
+    cache.begin("checks")
+    try:
+        check = CrossFieldCheck((), let_no_file_be_opened)
+        contents = load_folder(tmp_path, checks=[check], cache=cache)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert "Too many open files" in str(contents.faults["two"])
+    cache.begin("checks")
+    assert set(load_folder(tmp_path, cache=cache).routines) == {"one", "two"}
+
+
 def test_a_file_that_changed_just_now_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text("[run]\nprompt = 'p'\n")
-    cache = FileCache()
+    cache = FileCache(settled_after=3600)
     cache.begin("checks")
     first = load_folder(tmp_path, cache=cache)
     cache.begin("checks")

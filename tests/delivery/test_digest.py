@@ -194,6 +194,23 @@ async def test_a_ping_that_was_put_off_hides_no_later_one(delivery_of_old):
     assert receipt.detail == "not sent, as a later one was sent meanwhile"
 
 
+async def test_a_ping_that_was_put_off_is_sent_after_one_of_another_routine(delivery_of_old):
+    now = datetime.now(UTC)
+    failure = replace(delivery_of_old, options={"ping": "fail"}, created=now)
+    other_success = replace(
+        delivery_of_old, id=2, routine="y", attempts=0, created=now + timedelta(minutes=1)
+    )
+    async with Receiver(503, 200, 200).open() as receiver:
+        channel = PingChannel(f"http://127.0.0.1:{receiver.port}/uuid")
+        with pytest.raises(DeliveryFailed, match="503"):
+            await channel.send(replace(failure, attempts=0))
+        await channel.send(other_success)
+        receipt = await channel.send(failure)
+    paths = [post.target.partition("?")[0] for post in receiver.posts]
+    assert paths == ["/uuid/fail", "/uuid", "/uuid/fail"]
+    assert receipt.detail == "200 for fail"
+
+
 @pytest.fixture
 def delivery_of_old():
     from daemon.models import Delivery, DeliveryStatus, Report

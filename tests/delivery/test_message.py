@@ -52,6 +52,14 @@ def test_a_heading_lookalike_stays_in_the_body_of_the_message(delivery, text):
             "scheduled for 2026-11-20 08:30 CET, begun 2026-11-23 00:30, 2 d 16 h late",
         ),
         (
+            {"started": "2026-11-20T07:58:00+00:00", "delay": 1680.0},
+            "scheduled for 2026-11-20 08:30 CET, begun 08:58",
+        ),
+        (
+            {"started": "2026-11-20T08:03:00+00:00", "delay": 1680.0},
+            "scheduled for 2026-11-20 08:30 CET, begun 09:03, 5 min late",
+        ),
+        (
             {"trigger": "manual", "started": "2026-11-20T07:30:00+00:00"},
             "started by hand 2026-11-20 08:30 CET",
         ),

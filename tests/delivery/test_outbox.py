@@ -236,6 +236,19 @@ async def test_hanging_target_delays_no_other_target(journal, end_run, outbox_of
         await until(journal, "delivered", "delivered", "delivered")
 
 
+async def test_hanging_target_delays_no_retry_of_another_target(journal, end_run, outbox_of, clock):
+    """Nobody wakes the outbox: the busy target's delivery is not the next one that is due."""
+    slow, target = Target(asyncio.Event()), Target(DeliveryFailed("not yet"))
+    await end_run([("log", {})])
+    await outbox_of(log=target).flush()
+    clock.advance(seconds=29.95)
+    await end_run([("slow", {})])
+    async with run_outbox(outbox_of(slow=slow, log=target)):
+        await slow.call_event.wait()
+        clock.advance(seconds=0.05)
+        await until(journal, "delivered", "pending")
+
+
 async def test_reports_reach_one_target_in_order(journal, end_run, outbox_of):
     target = Target()
     for number in range(5):
@@ -390,6 +403,24 @@ async def test_a_report_that_arrived_is_not_sent_again_while_the_disk_is_full(
         DeliveryStatus.DELIVERED,
         f"got {delivery.id}",
     )
+
+
+async def test_a_full_disk_that_a_channel_meets_is_no_failure_of_its_target(
+    journal, end_run, outbox_of
+):
+    target = Target(StoreFull("the disk is full"))
+    outbox = outbox_of(log=target)
+    await end_run([("log", {})])
+    with capture_logs() as logs:
+        full_disk = asyncio.create_task(outbox.flush())
+        await target.call_event.wait()
+        full_disk.cancel()
+        with suppress(asyncio.CancelledError):
+            await full_disk
+    assert [line["event"] for line in logs] == ["delivery.unrecorded"]
+    await outbox.flush()
+    [delivery] = await journal.outbox.find()
+    assert (delivery.status, delivery.attempts) == (DeliveryStatus.DELIVERED, 1)
 
 
 class HeldTarget(Target):

@@ -10,6 +10,7 @@ from tests.fakes.rules import (
     Json,
     Model,
     Refusal,
+    check_cache_key,
     check_effort,
     check_function,
     check_image_url,
@@ -57,6 +58,7 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     fields, message_fields = _EXTRA.get(model.family, (set(), set()))
     if model.is_hosted:
         check_unknown(body, _FIELDS | fields)
+    check_cache_key(body)
     _check_stream(body)
     _check_tools(body)
     _check_effort(body, model)

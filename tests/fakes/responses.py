@@ -8,6 +8,7 @@ from typing import Any
 from tests.fakes.rules import (
     Json,
     Refusal,
+    check_cache_key,
     check_effort,
     check_function,
     check_image_url,
@@ -36,6 +37,7 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     """Refuse what the vendor refuses."""
     model = check_model(body)
     check_unknown(body, _FIELDS)
+    check_cache_key(body)
     require(
         not model.reasoning or body.get("temperature") in (None, 1),
         "Unsupported parameter: 'temperature' is not supported with this model.",

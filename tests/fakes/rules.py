@@ -135,6 +135,17 @@ def check_unknown(body: Json, known_keys: Iterable[str], where: str = "") -> Non
         require(key in known_keys, f"Unknown parameter: '{where}{key}'.", code="unknown_parameter")
 
 
+def check_cache_key(body: Json) -> None:
+    """Refuse a key of the prompt cache that is too long, in OpenAI's words."""
+    length = len(body.get("prompt_cache_key", ""))
+    require(
+        length <= 64,
+        "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64, "
+        f"but got a string with length {length} instead.",
+        code="string_above_max_length",
+    )
+
+
 _PICTURES = {
     "image/png": b"\x89PNG",
     "image/jpeg": b"\xff\xd8\xff",

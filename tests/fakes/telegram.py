@@ -68,6 +68,8 @@ class FakeTelegram:
 
     def __init__(self, *, burst: int = BURST) -> None:
         self.people = {ADA: "Ada", EVE: "Eve"}
+        self.username = "fake_bot"
+        """The name of the bot, which its owner can change."""
         self.groups = {GROUP}
         self.blocked_chats: set[int] = set()
         """Who has blocked the bot."""
@@ -324,7 +326,7 @@ class FakeTelegram:
         return self._updates[: parameters.get("limit", 100)]
 
     def _get_me(self, parameters: Json) -> Json:
-        return {"id": BOT, "is_bot": True, "first_name": "Bot", "username": "fake_bot"}
+        return {"id": BOT, "is_bot": True, "first_name": "Bot", "username": self.username}
 
     def _send_message(self, parameters: Json) -> Json:
         chat = self._chat(parameters)

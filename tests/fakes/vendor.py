@@ -37,6 +37,7 @@ A turn is a text, or a table whose keys combine:
     when: "text"            only for a request that holds this text, wherever it stands in the list
     repeat: 3               stands for so many turns
     latency: 0.2            seconds until the answer
+    held: true              the answer waits until the test calls `release()`
     together: 100           the answer waits until so many such requests are under way (and
         `latency` from then on)
     error: 429, message, code, type, retry_after: 2        an error in the vendor's own form
@@ -172,6 +173,7 @@ class FakeVendor:
         self.under_way = 0
         self.url = ""
         self.held_answers: list[Callable[[], None]] = []
+        self.answers_to_release: list[Callable[[], None]] = []
         self.models: list[Json] = []
         """What it lists at `/models`, for GET."""
         self.loaded_models: list[Json] | None = None
@@ -187,6 +189,12 @@ class FakeVendor:
     @property
     def refusals(self) -> list[str]:
         return [request.refusal for request in self.requests if request.refusal]
+
+    def release(self) -> None:
+        """Send the answers that are held."""
+        ready, self.answers_to_release = self.answers_to_release, []
+        for send in ready:
+            send()
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -285,6 +293,7 @@ class FakeVendor:
         answer.fault = next((fault for fault in ("reset", "hang") if turn.get(fault)), None)
         answer.truncate = turn.get("truncate")
         answer.together = turn.get("together", 0)
+        answer.held = turn.get("held", False)
         name = "request-id" if api is messages else "x-request-id"
         answer.headers[name] = f"req_{self._number}"
         return answer
@@ -375,6 +384,7 @@ class _Answer:
     fault: str | None = None
     truncate: int | None = None
     together: int = 0
+    held: bool = False
     events: list[bytes] | None = None
     """Of a stream; sent one by one."""
     pause: float = 0.0
@@ -447,7 +457,9 @@ class _Connection(asyncio.Protocol):
             answer = vendor.answer(path, headers, body[:length])
         vendor.under_way += 1
         vendor.most_at_once = max(vendor.most_at_once, vendor.under_way)
-        if answer.together:
+        if answer.held:
+            vendor.answers_to_release.append(lambda: self._send_later(answer))
+        elif answer.together:
             vendor.held_answers.append(lambda: self._send_later(answer))
             if len(vendor.held_answers) >= answer.together:
                 ready, vendor.held_answers = vendor.held_answers, []

@@ -196,6 +196,13 @@ async def test_a_surrogate_pair_is_one_character_and_accepted(app: TestApp) -> N
         await app.finish(answer.json["id"])
 
 
+async def test_an_empty_confirmation_is_that_of_no_erasure(app: TestApp) -> None:
+    async with app:
+        await app.daemon.store.memory.store("birthday", "Ada's is on 10 December.")
+        answer = await app.request("POST", "/v1/memory/forget", {"key": "birthday", "confirm": ""})
+        assert (answer.status, answer.json["code"]) == (409, "refused")
+
+
 @pytest.mark.parametrize("name", ["x/y", "../x", "..", "x.toml"])
 async def test_a_routine_is_not_renamed_to_what_is_no_name(app: TestApp, name: str) -> None:
     async with app:

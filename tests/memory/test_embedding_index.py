@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.memory import vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
@@ -218,6 +219,27 @@ async def test_a_text_that_is_too_long_for_the_model_keeps_no_other_from_being_f
     assert meaning(embedding_library).fault is None
 
 
+async def test_a_text_that_is_too_long_for_the_model_is_found_by_its_beginning(
+    embedding_library: Library, server: FakeEmbeddings
+) -> None:
+    server.max_characters = 500
+    text = f"The automobile is in the garage. {'w' * 600}"
+    await embedding_library.run("01A", text)
+    await backfill(embedding_library)
+    assert await embedding_library.find_texts("vehicle", 1) == [text]
+
+
+async def test_refused_texts_are_logged_in_one_line(
+    embedding_library: Library, server: FakeEmbeddings
+) -> None:
+    server.max_characters = 100
+    await embedding_library.run("01A", "walrus " * 20, "otter " * 20, "The puppy sleeps.")
+    with capture_logs() as logs:
+        await backfill(embedding_library)
+    lines = [line for line in logs if line["event"] == "memory.texts_not_embedded"]
+    assert [line["texts"] for line in lines] == [2]
+
+
 async def test_a_question_that_is_too_long_for_the_model_does_not_pause_the_embedder(
     embedding_library: Library, server: FakeEmbeddings
 ) -> None:
@@ -297,6 +319,31 @@ class Odd(Embedder):
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         return self.answers.pop(0)
+
+
+class TakesProbeOnly(Embedder):
+    """An embedder that takes the probe and fails at every other text."""
+
+    name = "takes-probe-only"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        if texts == ["text"]:
+            return [[1.0]]
+        if len(texts) > 1:
+            raise EmbedderFailed("refused", status=500)
+        raise EmbedderFailed("away", status=503)
+
+
+async def test_a_failing_embedder_that_takes_the_probe_is_paused_longer_each_time(
+    library: Library, time: Time
+) -> None:
+    await library.run("01A", "The puppy sleeps.", "It was chilly at night.")
+    embedding_index = EmbeddingIndex(TakesProbeOnly(), now=time)
+    for pause in (PAUSE, 2 * PAUSE, 4 * PAUSE):
+        with pytest.raises(EmbedderFailed):
+            await embedding_index.backfill(library.memory.memory_store)
+        assert embedding_index.seconds_paused == pause
+        time.now += pause
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,25 @@ async def test_a_run_of_a_clock_that_was_ahead_keeps_no_later_run_whole(library:
     assert [length <= BEGINNING_CHARACTERS for (length,) in texts] == [True, True, False]
 
 
+async def test_many_runs_of_a_clock_that_was_ahead_keep_no_later_run_whole(
+    library: Library,
+) -> None:
+    text = {"type": SegmentType.TOOL_RESULT}
+    library.clock.advance(days=2_000)
+    for n in range(200):  # as many as one transaction handles
+        await library.run(f"01A{n}", f"walrus number {n}", routine=f"r{n}", **text)
+    library.clock.advance(days=-2_000)
+    await library.run("01B", LONG, **text)
+    library.clock.advance(days=100)
+    await kept_for(library, tools=90)
+    (longest,) = await library.db.read(
+        lambda connection: connection.execute(
+            "SELECT max(length(text)) FROM memory_segment"
+        ).fetchone()
+    )
+    assert longest == BEGINNING_CHARACTERS
+
+
 async def test_retention_removes_daily_items_and_keeps_pinned_items(library: Library) -> None:
     for key, category in (("a", "daily"), ("b", "daily"), ("c", "conversation"), ("d", "core")):
         await library.memory.store(key, f"walrus {key}", category=category)

@@ -66,6 +66,8 @@ def test_a_glob_can_ignore_case() -> None:
         "a/..",
         "a/./b",
         "a/.",
+        "..",
+        "/.",
         "a/",
         "a//b",
         "a**",
@@ -101,6 +103,29 @@ def test_a_glob_knows_whether_matches_may_lie_beneath_a_folder(
     pattern: str, folder: str, may: bool
 ) -> None:
     assert Glob(pattern).may_lie_beneath(folder) is may
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder", "may"),
+    [
+        ("/srv/private", "/srv/private", True),
+        ("/srv/private", "/srv/private/a", True),
+        ("/srv/private", "/SRV", True),
+        ("/srv/private", "/", True),
+        ("/srv/private", "/srv/reports", False),
+        ("/srv/private", "/srv/private-not", False),
+        ("store/private", "store", True),
+        ("store/private", "store/reports", False),
+        ("store/private/**", "/", False),
+        ("/*", "/", True),
+    ],
+)
+def test_a_folder_named_whole_lies_beneath_its_parents_and_not_beside_itself(
+    pattern: str, folder: str, may: bool
+) -> None:
+    with_content = not pattern.endswith("*")
+    glob = Glob(pattern, ignore_case=True, with_content=with_content)
+    assert glob.may_lie_beneath(folder) is may
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,25 @@ def test_options_of_git_itself_lead_around_no_rule_that_denies(write_policy: Wri
         ("git -c a.b=c -C . --git-dir .git push", Effect.DENY),
         ("/usr/bin/git --git-dir=.git push", Effect.DENY),
         ("git -P pull", Effect.ASK),
+        ("git --shallow-file x push", Effect.DENY),
+        ("git -C . fetch", Effect.ALLOW),
+        ("git -c alias.p=push p", Effect.DENY),
+        ("git -P -c 'alias.p=!rm -r reports' p", Effect.DENY),
+        ("git --config-env alias.p=P p", Effect.DENY),
+        ("git --config-env=alias.p=P p", Effect.DENY),
+        ("git --exec-path=/srv p", Effect.DENY),
+        ("git log -c --exec-path", Effect.ALLOW),
     ):
         assert policy.judge("shell", {"command": line}, routine="x").effect is effect, line
+
+
+def test_config_for_git_matters_to_rules_about_git_only(write_policy: Write) -> None:
+    policy = write_policy(
+        '[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["git"]\n'
+        '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = [["hg", "rm"], "push"]\n'
+    )
+    line = "git -c color.ui=never log"
+    assert policy.judge("shell", {"command": line}, routine="x").allows
 
 
 def test_a_recursive_search_runs_with_denied_names_excluded(shipped_policy: Policy) -> None:
@@ -397,6 +414,13 @@ def test_a_folder_that_is_denied_or_asked_about_stands_for_what_is_in_it(
             assert policy.judge("shell", {"command": line}, routine="x").effect is effect, line
     assert policy.judge("file_read", {"path": "store/private.txt"}, routine="x").allows
     assert policy.judge("file_read", {"path": "src/a.py"}, routine="x").allows
+    (workspace / "store" / "reports").mkdir()
+    (workspace / "store" / "reports" / "a.txt").touch()
+    if "store" in pattern:  # of the others, one may lie in any folder
+        for line in ("grep -r x store/reports", "diff -r store/reports src"):
+            assert policy.judge("shell", {"command": line}, routine="x").allows, line
+        verdict = policy.judge("shell", {"command": "diff -r store src"}, routine="x")
+        assert verdict.effect is effect
 
 
 def test_a_folder_that_is_allowed_does_not_stand_for_what_is_in_it(write_policy: Write) -> None:

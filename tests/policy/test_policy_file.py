@@ -120,6 +120,14 @@ def test_the_empty_policy_allows_only_the_tool_finish(write_policy: Write) -> No
             '[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["~/x"]',
             "relative to the workspace",
         ),
+        (
+            '[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["src/**", "."]',
+            "rule[0].paths: covers the workspace itself, and nothing in it",
+        ),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = [".."]',
+            "rule[0].paths[0]: is written relative to the workspace",
+        ),
         ('[paths]\nread = ["relative"]', "paths.read[0]"),
         ('[routine.x]\ntools = ["shel"]', "routine.x.tools: no such tool"),
         ('[routine.x]\nallow = ["shell"]', "routine.x.allow: unknown key"),

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from daemon.policy.lexer import CallRejected, Word, parse_line
 from daemon.policy.reachable_paths import (
+    MAX_ENTRIES,
     MAX_FOLDERS,
     MAX_NAMES,
     ReachablePaths,
+    WildcardSearch,
     refuse_devices,
     resolve_links,
 )
@@ -240,6 +242,25 @@ def test_wildcards_that_go_up_and_down_again_are_refused_after_a_bounded_search(
         (workspace / f"folder{number}").mkdir()
     with pytest.raises(CallRejected, match="more than 5000 folders"):
         expand(reach, "folder*/../" * 12 + "*")
+
+
+def test_a_pattern_of_very_many_parts_is_refused_without_a_look(reach: ReachablePaths) -> None:
+    assert expand(reach, "src/../" * 31 + "s*c/*.py") == ["./" + "src/../" * 31 + "src/a.py"]
+    search = WildcardSearch()
+    text = "src/../" * 32 + "*"
+    with pytest.raises(CallRejected, match="has more than 64 parts"):
+        reach.expand(Word(text, pattern=text), search)
+    assert search == WildcardSearch()
+
+
+def test_the_names_that_wildcards_look_at_are_counted(reach: ReachablePaths) -> None:
+    search = WildcardSearch()
+    reach.expand(Word("src/*.py", pattern="src/*.py"), search)
+    assert (search.folders, search.entries) == (2, 1)
+    search.entries = MAX_ENTRIES - 2
+    with pytest.raises(CallRejected, match=f"more than {MAX_ENTRIES:,} names"):
+        reach.expand(Word("*.none", pattern="*.none"), search)
+    assert search.entries == MAX_ENTRIES + 1, "it looked on"
 
 
 def test_examples_of_a_policy_are_judged_without_the_disk(workspace: Path) -> None:

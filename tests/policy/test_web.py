@@ -224,6 +224,21 @@ def test_only_read_only_git_commands_are_allowed(write_policy: Write) -> None:
     )
 
 
+def test_a_repository_denied_to_the_words_of_a_call_is_denied(write_policy: Write) -> None:
+    policy = write_policy(
+        '[[rule]]\ntool = "git"\neffect = "allow"\n'
+        '[[rule]]\ntool = "git"\neffect = "deny"\nargv = ["--no-pager"]\npaths = ["src"]\n'
+    )
+    for command, repository, allows in (
+        ("--no-pager log", "src", False),
+        ("--no-pager log", ".", True),
+        ("log", "src", True),
+    ):
+        call = {"command": command, "repository": repository}
+        verdict = policy.judge("git", call, routine="x")
+        assert verdict.allows is allows, call
+
+
 def test_scripts_are_judged_by_name_and_arguments(write_policy: Write) -> None:
     policy = write_policy(
         '[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n'

@@ -271,6 +271,20 @@ async def test_responses_stores_nothing_with_the_vendor(provider_for: Opener) ->
     assert vendor.requests[0].body["prompt_cache_key"] == "routine:daily-report"
 
 
+@pytest.mark.parametrize("length", [56, 57, 250])
+async def test_a_routine_with_a_long_name_has_a_key_of_the_prompt_cache_of_its_own(
+    provider_for: Opener, length: int
+) -> None:
+    """The vendor refuses a key of more than 64 characters."""
+    names = ["r" * length, "r" * (length - 1) + "s"]
+    async with FakeVendor(["a", "b", "c"]) as vendor:
+        provider = provider_for("openai responses", vendor)
+        for name in (*names, names[0]):
+            await provider.chat([user("hi")], routine=name)
+    first, second, again = (request.body["prompt_cache_key"] for request in vendor.requests)
+    assert first == again != second and len(first) == 64
+
+
 async def test_the_openai_interface_depends_on_the_host() -> None:
     from daemon.providers.openai import OpenAIProvider
 

@@ -107,12 +107,12 @@ def test_refusal_of_each_vendor_is_classified(
     assert f"({status}" in str(error)
 
 
-def test_long_vendor_error_is_cut_to_one_line() -> None:
-    error = from_response(
-        400, {}, json.dumps({"error": {"message": "no\n" * 900}}).encode(), provider="mine"
-    )
+@pytest.mark.parametrize("code", [None, "no\n" * 900, {"no": ["no"] * 900}])
+def test_long_vendor_error_is_cut_to_one_line(code: Any) -> None:
+    body = {"message": "no\n" * 900, "code": code}
+    error = from_response(400, {}, json.dumps({"error": body}).encode(), provider="mine")
     assert "\n" not in str(error)
-    assert len(str(error)) < 400
+    assert len(str(error)) < 500
 
 
 @pytest.mark.parametrize(

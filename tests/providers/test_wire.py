@@ -318,6 +318,18 @@ def test_thinking_left_in_the_text_is_removed(content: Any, text: str, reasoning
     assert (answer.content, answer.reasoning) == (text, reasoning)
 
 
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_an_answer_about_thinking_is_whole_where_the_reasoning_is_sent_apart(key: str) -> None:
+    content = "The end of it:\n</think>\nis a line of its own."
+    answer = CHAT.parse_answer(chat_answer(content=content, **{key: "hm"}), question())
+    assert (answer.content, answer.reasoning) == (content, "hm")
+    # vLLM without a reasoning parser sends the key with null
+    answer = CHAT.parse_answer(
+        chat_answer(content="hm\n</think>\nhello", **{key: None}), question()
+    )
+    assert (answer.content, answer.reasoning) == ("hello", "hm")
+
+
 @pytest.mark.parametrize(
     ("finish", "calls", "expected"),
     [

@@ -430,7 +430,7 @@ def test_a_one_time_schedule_has_no_later_random_moment() -> None:
 
 
 async def test_silent_runs_do_not_count_toward_max_per_day(harness: Ledger) -> None:
-    harness.time.move_to(at("01 22:00"))
+    harness.time.move_to(at("02 00:30"))
     await harness.boot(
         routine(
             "watchman",
@@ -444,7 +444,8 @@ async def test_silent_runs_do_not_count_toward_max_per_day(harness: Ledger) -> N
         (run,) = await harness.journal.runs.find_active()
         claimed_run = await harness.journal.runs.claim(run.id, owner="test")
         await harness.journal.runs.end(
-            claimed_run.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01")
+            claimed_run.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01"),
+            [("alive", {"ping": "success"})],
         )
     await harness.reach("02 05:00")
     assert (await harness.rows())[-1] == "02 03:00 to 02 05:00, 3 skipped gate"

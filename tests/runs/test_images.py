@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import struct
 import zlib
 
@@ -38,8 +39,11 @@ def app(tmp_path):
     return app
 
 
-def put(app, name, data):
-    (app.state / "workspace" / name).write_bytes(data)
+def put(app, name, data, changed=None):
+    path = app.state / "workspace" / name
+    path.write_bytes(data)
+    if changed is not None:
+        os.utime(path, (changed, changed))
 
 
 def configure(
@@ -144,19 +148,48 @@ async def test_the_name_of_a_file_that_is_no_picture_taints_the_run(app):
 
 
 async def test_of_too_many_pictures_the_newest_are_shown(app):
-    import os
-
     for number in range(23):
-        put(app, f"plots/{number:02}.png", png())
-        os.utime(app.state / "workspace" / "plots" / f"{number:02}.png", (number, number))
+        put(app, f"plots/{number:02}.png", png(), changed=number)
     async with FakeVendor(["Many."]) as vendor:
         run = await run_look(app, vendor)
     images, text = pictures_of(vendor.requests[0])
     assert len(images) == 20 and "1. plots/03.png" in text
-    assert (
-        run.detail.count("20 pictures are shown at most") == 3
-        and "plots/00.png is not shown" in run.detail
-    )
+    assert run.detail == "3 more not shown: 20 pictures and 10 MB are shown at most"
+
+
+def load(app, *globs, new_files=()):
+    policy = Policy.load(app.folder / "policy.toml", workspace=app.state / "workspace")
+    return load_images(globs or ["plots/*"], new_files, policy=policy, routine="look")
+
+
+async def test_of_pictures_with_too_many_bytes_the_newest_are_shown_by_name(app):
+    """Of all globs, whatever the names; a date before 1970 is the oldest. What is older than the
+    first that is left out is not read: small.png would fit.
+    """
+    (app.state / "workspace" / "camera").mkdir()
+    put(app, "camera/small.png", png(), changed=-2)
+    heavy = png() + b"\0" * 2_400_000
+    for number, name in enumerate(("camera/z", "plots/c", "plots/d", "camera/a", "plots/b"), -1):
+        put(app, f"{name}.png", heavy, changed=number)
+    result = load(app, "plots/*", "camera/*")
+    assert result.facts[0].text.splitlines() == [
+        *("1. plots/b.png", "2. plots/c.png", "3. plots/d.png", "4. camera/a.png"),
+        "- 2 more not shown: 20 pictures and 10 MB are shown at most",
+    ]
+    result = load(app, "plots/*", "camera/a*", "{path}", new_files=["camera/z.png"])
+    assert result.facts[0].text.splitlines() == [
+        *("1. plots/b.png", "2. plots/d.png", "3. camera/a.png", "4. camera/z.png"),
+        "- 1 more not shown: 20 pictures and 10 MB are shown at most",
+    ]
+
+
+async def test_after_many_files_that_cannot_be_shown_no_more_are_read(app):
+    for number in range(30):
+        put(app, f"plots/{number:02}.txt", b"no picture", changed=number)
+    put(app, "plots/a.png", png(), changed=-1)
+    result = load(app)
+    assert len(result.notes) == 21 and not result.images
+    assert result.notes[-1] == "11 more not shown: too many before them cannot be shown"
 
 
 async def test_a_model_without_vision_runs_without_pictures_and_the_run_reports_it(app):

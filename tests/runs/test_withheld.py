@@ -47,3 +47,13 @@ async def test_a_withheld_answer_is_named_where_a_run_is_read(app: ReplayedApp) 
         assert "withheld: agentctl quarantine" in inspection.out
         cassette = await load_cassette(app.journal, run.id, workspace=".", language="en")
         assert (await replay(cassette)).replayed.detail == run.detail
+
+
+async def test_a_run_reads_a_number_of_thousands_of_digits(app: ReplayedApp) -> None:
+    (app.workspace / "page.txt").write_text(f"a &amp; b &amp;#{'9' * 5000}; &#{'9' * 5000};")
+    async with app:
+        app.model.enqueue(
+            tool_call("file_read", path="page.txt"), tool_call("report_items", items=[]), "None."
+        )
+        run = await app.run("watch")
+    assert (run.status, run.detail) == (Status.SUCCEEDED, "nothing new: no items")

@@ -21,6 +21,7 @@ from daemon.models import Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, SlotRange
+from daemon.store.key_values import KeyValueRepository
 from daemon.store.routines import RoutineRepository
 from daemon.store.runs import RunRepository
 from daemon.store.slots import SlotRepository
@@ -634,15 +635,19 @@ async def test_a_first_run_happens_once_and_only_if_there_never_was_one(
     assert [run.routine for run in harness.submitted_runs] == ["daily", "late"]
 
 
-async def test_a_paused_routine_has_no_first_run(harness: EngineHarness) -> None:
+async def test_a_paused_routine_has_its_first_run_once_it_is_resumed(
+    harness: EngineHarness,
+) -> None:
     await harness.boot(routine())
     await harness.engine.pause("daily")
     await harness.reload(routine(first_run=True))
     await harness.boot(routine(first_run=True))
     assert harness.starts == []
     await harness.engine.resume("daily")
-    await harness.boot(routine(first_run=True))
     assert [run.trigger for run in harness.submitted_runs] == ["first_run"]
+    await harness.boot(routine(first_run=True))
+    await harness.engine.resume("daily")
+    assert len(harness.submitted_runs) == 1
 
 
 async def test_on_start_runs_at_most_once_an_hour(harness: EngineHarness) -> None:
@@ -751,6 +756,65 @@ async def test_a_routine_of_a_reload_that_failed_halfway_starts_after_the_next_o
     await harness.reload(routine("old"), routine("new"))
     await harness.reach("01 09:00")
     assert sorted(harness.starts) == ["new 01 09:00", "old 01 09:00"]
+
+
+async def test_a_routine_that_a_failed_reload_has_removed_is_gone_after_the_next_one(
+    harness: EngineHarness,
+) -> None:
+    await harness.boot(routine("kept"), routine("old"), journal=journal_that_goes_away)
+    routines, incidents = harness.journal.routines, harness.journal.incidents
+    assert isinstance(routines, AbsentRoutines)
+    await harness.reach("01 09:00")
+    run = next(run for run in harness.submitted_runs if run.routine == "old")
+    claimed_run = await harness.journal.runs.claim(run.id, owner="test")
+    assert claimed_run
+    await harness.journal.runs.end(claimed_run.to(Status.FAILED, detail="exit 1"))
+    assert await incidents.get_open_subjects() == {"routine old"}
+    routines.away = True
+    with pytest.raises(StoreFull):
+        await harness.reload(routine("kept"))
+    routines.away = False
+    await harness.reload(routine("kept"))
+    assert await incidents.get_open_subjects() == set()
+    scheduler = harness.engine._scheduler
+    assert scheduler and [job.id for job in scheduler.get_jobs()] == ["kept"]
+
+
+class AbsentKeyValues(KeyValueRepository):
+    """A journal that does not know which rehearsals were approved while its database is `away`."""
+
+    away = False
+
+    async def get(self, key: str) -> str | None:
+        if self.away:
+            raise StoreFull("the database does not answer")
+        return await super().get(key)
+
+
+async def test_a_reload_that_fails_before_it_takes_the_routines_keeps_none_from_starting(
+    harness: EngineHarness,
+) -> None:
+    def journal_without_key_values(database: Database, *, clock: Any) -> Journal:
+        journal = Journal(database, clock=clock)
+        journal.key_values = AbsentKeyValues(database, clock=clock)
+        return journal
+
+    await harness.boot(routine("changed"), routine("other"), journal=journal_without_key_values)
+    await harness.reach("01 09:00")
+    await harness.finish(*harness.submitted_runs)
+    key_values = harness.journal.key_values
+    assert isinstance(key_values, AbsentKeyValues)
+    key_values.away = True
+    with pytest.raises(StoreFull):
+        await harness.reload(routine("changed", run={"rehearse_first": True}), routine("other"))
+    key_values.away = False
+    await harness.reach("02 09:00")
+    assert sorted(harness.starts) == [
+        "changed 01 09:00",
+        "changed 02 09:00",
+        "other 01 09:00",
+        "other 02 09:00",
+    ]
 
 
 async def test_a_returning_routine_has_a_new_baseline(harness: EngineHarness) -> None:

@@ -277,6 +277,30 @@ async def test_versions_of_long_removed_files_are_forgotten_at_start(harness: Wo
     }
 
 
+async def test_files_of_a_long_quiet_folder_that_is_away_for_days_start_no_second_run(
+    harness: Workplace,
+) -> None:
+    usb, unmounted = harness.workspace / "usb", harness.folder / "unmounted"
+    usb.mkdir()
+    (usb / "b.csv").write_text("x")
+    harness.drop("a.csv")
+    await harness.boot(inbox(trigger={"watch": ["inbox/*", "usb/*"]}))
+    run = await harness.next_run()
+    assert await harness.paths(run) == ["inbox/a.csv", "usb/b.csv"]
+    await harness.end(run)
+    await harness.quiet()
+    assert harness.next_start == at("02 08:00"), "they are looked at once a day"
+    await harness.reach("2026-04-20T08:00")
+    usb.rename(unmounted)
+    harness.drop("new.csv")
+    await harness.end(await harness.next_run())
+    await harness.quiet()
+    await harness.reach("2026-04-23T08:00")
+    unmounted.rename(usb)
+    harness.drop("newer.csv")
+    assert await harness.paths(await harness.next_run()) == ["inbox/newer.csv"]
+
+
 # --- chains
 
 

@@ -324,7 +324,7 @@ async def test_waiting_runs_of_the_old_state_continue_and_its_history_is_unchang
 
 async def replay_by_api(box: Installation, runs: list[str]) -> list[Any]:
     """Have the daemon replay runs and return its answers, which `agentctl replay` prints."""
-    client = Client(str(box.state / "agentd.sock"), is_named=True)
+    client = Client(str(box.state / "agentd.sock"), is_trusted=True)
     return [
         await asyncio.to_thread(client.request, "GET", f"/v1/runs/{run}/replay") for run in runs
     ]

@@ -128,6 +128,12 @@ async def test_room_on_the_disk_ends_no_incident_of_a_damaged_database(ledger: L
     assert incident.detail == "row 7 missing"
     kinds = await list_deliveries(ledger.journal)
     assert kinds == ["incident.opened", "incident.opened", "incident.recovered"]
+    await incidents.resolve("database", cause="damaged")
+    last_end, first_end, *_ = await ledger.journal.outbox.find()
+    assert [delivery.options["title"] for delivery in (first_end, last_end)] == [
+        'database: the incident "takes nothing" is over, another one is open',
+        "database works again",
+    ]
 
 
 async def test_a_silent_success_sends_the_recovery(ledger: Ledger, clock: FakeClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from daemon.models import Run, Status, Usage
@@ -12,10 +13,18 @@ from daemon.store.records import CallOutcome, ModelCall
 from daemon.store.run_rows import select_last
 from tests.store.conftest import Ledger, in_a_file
 
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 
-def call(run: Run, outcome: CallOutcome, tokens: int, cost: int | None = None) -> ModelCall:
+
+def call(
+    run: Run,
+    outcome: CallOutcome,
+    tokens: int,
+    cost: int | None = None,
+    at: datetime = MIDNIGHT,
+) -> ModelCall:
     return ModelCall(
-        at=datetime(2026, 3, 2, tzinfo=UTC),
+        at=at,
         run=run.id,
         routine=run.routine,
         provider="p",
@@ -59,6 +68,28 @@ async def test_calls_of_a_process_that_died_count_with_the_most_they_can_have_us
     await spending.record(call(run, CallOutcome.ANSWERED, 5))
     assert await tokens_of(ledger) == 1005
     assert await tokens_of(ledger) == 1005
+
+
+async def test_a_call_of_no_run_counts_with_what_it_used_once_it_has_ended(ledger: Ledger) -> None:
+    spending = ledger.journal.spending
+    no_run, now = replace(await ledger.queue_run(), id=""), ledger.clock.now()
+    reservation = await spending.reserve(call(no_run, CallOutcome.ASKED, 1000, at=now))
+    assert await tokens_of(ledger) == 0, "a counter that falls is one that began anew"
+    assert await spending.get_totals(now) == (0, 0, 0, 1001)
+    await spending.record(call(no_run, CallOutcome.ANSWERED, 300, at=now), reservation)
+    assert await tokens_of(ledger) == 300
+    assert await spending.get_totals(now) == (0, 301, 0, 0)
+
+
+async def test_a_call_of_no_run_whose_process_died_counts_with_the_most_it_can_have_used(
+    ledger: Ledger,
+) -> None:
+    no_run, now = replace(await ledger.queue_run(), id=""), ledger.clock.now()
+    await ledger.journal.spending.reserve(call(no_run, CallOutcome.ASKED, 1000, at=now))
+    assert await tokens_of(ledger) == 0
+    ledger.clock.advance(minutes=3)
+    assert await tokens_of(ledger) == 1000
+    assert await tokens_of(ledger) == 1000
 
 
 @in_a_file

@@ -82,6 +82,8 @@ async def test_a_failed_delivery_is_due_again_at_its_retry_time(
     file, log = await ledger.journal.outbox.find_due(clock.now())
     later = clock.now() + timedelta(seconds=30)
     await ledger.journal.outbox.mark_failed(file.id, "disk \udcff full", later)
+    assert await ledger.journal.outbox.get_next_due(busy=["log", "mail"]) == later
+    assert await ledger.journal.outbox.get_next_due(busy=["file", "log"]) is None
     await ledger.journal.outbox.mark_delivered(log.id, "logged")
     assert await ledger.journal.outbox.find_due(clock.now()) == []
     assert await ledger.journal.outbox.get_next_due() == later

@@ -71,6 +71,25 @@ async def test_retention_removes_old_steps_and_keeps_their_runs(
     assert [len(await ledger.journal.runs.get_steps(run.id)) for run in runs] == [1] * 10 + [0] * 25
 
 
+@pytest.mark.parametrize("keep", [{"steps": DAY}, {"runs": DAY}, {"max_bytes": 1}])
+async def test_the_last_success_of_a_routine_stays_with_its_steps_for_the_gate_to_compare(
+    ledger: Ledger, clock: FakeClock, keep: dict[str, Any]
+) -> None:
+    statuses = [Status.SUCCEEDED] * 2 + [Status.FAILED] + [Status.SKIPPED] * 11
+    for status in statuses:
+        run = await ledger.start_run()
+        await ledger.journal.runs.append(
+            run, Step(kind=StepKind.LLM, iteration=1, body={"text": "said"})
+        )
+        await ledger.journal.runs.end(run.to(status))
+    await execute_runs(ledger, 1, "another")
+    clock.move_to(clock.now() + 2 * DAY)
+    await all_gone(ledger, clock, **keep)
+    runs = await ledger.journal.runs.find("daily")
+    with_steps = [run.status for run in runs if await ledger.journal.runs.get_steps(run.id)]
+    assert with_steps == [Status.SKIPPED] * 10 + [Status.SUCCEEDED]
+
+
 async def test_what_events_and_people_brought_goes_with_the_steps(
     ledger: Ledger, clock: FakeClock
 ) -> None:
@@ -94,6 +113,17 @@ async def test_what_events_and_people_brought_goes_with_the_steps(
         *[0] * 2,
     ]
     assert await ledger.journal.runs.get_input(question.id) == {"session": "s"}
+
+
+async def test_the_input_of_a_run_without_steps_goes_as_late(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    run = await ledger.start_run("hook", input={"body": "x"}, event="e")
+    await ledger.journal.runs.end(run.to(Status.CANCELLED))
+    await execute_runs(ledger, 10, "hook")
+    clock.move_to(clock.now() + 100 * DAY)
+    assert await all_gone(ledger, clock, steps=90 * DAY) == 1
+    assert not await ledger.journal.runs.get_input(run.id)
 
 
 @in_a_file
@@ -272,6 +302,22 @@ async def test_report_files_that_stay_longer_than_their_runs_are_removed_later(
     assert len(await ledger.journal.outbox.find()) == 10, "that of a deleted run goes with its file"
 
 
+async def test_the_delivery_of_a_deleted_run_keeps_nothing_but_the_path(
+    ledger: Ledger, clock: FakeClock, tmp_path: Path
+) -> None:
+    options = {"path": "reports/{slot:%Y}.md", "detail": "exit 1", "trigger": "cron"}
+    for _ in range(11):
+        run = await ledger.start_run()
+        await ledger.journal.runs.end(run.to(Status.SUCCEEDED), [("file", options)])
+    await deliver(ledger, tmp_path / "reports")
+    clock.move_to(clock.now() + 100 * DAY)
+    await apply_retention(ledger, clock, tmp_path, runs=90 * DAY, reports=365 * DAY)
+    deliveries = await ledger.journal.outbox.find(limit=100)
+    assert [delivery.options for delivery in deliveries if not delivery.run] == [
+        {"path": "reports/{slot:%Y}.md"}
+    ]
+
+
 async def test_a_report_file_that_was_written_anew_is_not_removed_for_the_old_one(
     ledger: Ledger, clock: FakeClock, tmp_path: Path
 ) -> None:
@@ -284,6 +330,11 @@ async def test_a_report_file_that_was_written_anew_is_not_removed_for_the_old_on
     clock.move_to(clock.now() + 80 * DAY)
     await apply_retention(ledger, clock, tmp_path, reports=90 * DAY)
     assert not (tmp_path / "reports/Monday.md").exists()
+    receipts = [delivery.receipt for delivery in await ledger.journal.outbox.find()]
+    assert receipts == [
+        f"removed by [keep] reports: {tmp_path / 'reports/Monday.md'}",
+        f"replaced by a later report: {tmp_path / 'reports/Monday.md'}",
+    ]
 
 
 async def test_report_files_of_a_target_with_a_path_of_its_own_are_removed(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from daemon.errors import Fenced, NotFound, Refused, StoreFull
-from daemon.models import Run, Status, StepKind, Usage
+from daemon.models import DeliveryStatus, Run, Status, StepKind, Usage
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
 from daemon.store.rows import DEFLATE_FROM
@@ -611,6 +611,36 @@ async def test_runs_heard_by_a_person_are_counted_for_the_day(
     await ledger.journal.outbox.mark_delivered(delivery.id, "there")
     assert await count_heard() == 2
     assert await ledger.journal.routines.count_runs_with_report("other", since) == 0
+
+
+async def test_pings_and_notices_are_no_reports_that_a_person_heard(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    journal, since = ledger.journal, clock.now()
+    ping, mail = ("alive", {"ping": "success", "trigger": "cron"}), ("mail", {"trigger": "cron"})
+
+    async def end(status: Status, *deliveries: tuple[str, dict[str, str]], **how: Any) -> list[str]:
+        """Return the kinds of what was delivered."""
+        run = await journal.runs.end((await ledger.start_run()).to(status, **how), list(deliveries))
+        pending = await journal.outbox.find(run=run.id, status=DeliveryStatus.PENDING)
+        for delivery in pending:
+            await journal.outbox.mark_delivered(delivery.id, "there")
+        return [delivery.content for delivery in pending]
+
+    async def count_heard() -> int:
+        return await journal.routines.count_runs_with_report("daily", since)
+
+    assert await end(Status.SUCCEEDED, ping, silent=True) == ["report"]
+    assert await count_heard() == 0, "a ping tells nobody anything"
+    await end(Status.FAILED, mail, detail="why")
+    assert await count_heard() == 1
+    kinds = await end(Status.SUCCEEDED, mail, silent=True)
+    assert kinds == ["incident.recovered"]
+    assert await count_heard() == 1, "it said nothing itself"
+    await end(Status.SUCCEEDED, ping)
+    assert await count_heard() == 2, "it said something, and there is nobody to deliver it to"
+    await end(Status.SUCCEEDED, ("mail", {"detail": 'it said "ping":"success"'}))
+    assert await count_heard() == 3
 
 
 async def test_an_unknown_definition_is_not_found(ledger: Ledger) -> None:

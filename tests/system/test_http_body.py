@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import AsyncGenerator
 from itertools import chain, repeat
@@ -10,7 +11,13 @@ from traceback import walk_tb
 import pytest
 
 from daemon.providers.wire.sse import EventStreamParser
-from daemon.system.http_body import MAX_VALUES, BodyTooLarge, parse_json, read_limited
+from daemon.system.http_body import (
+    MAX_VALUES,
+    BodyDamaged,
+    BodyTooLarge,
+    parse_json,
+    read_limited,
+)
 
 
 def test_a_long_text_full_of_commas_and_quotes_is_one_value() -> None:
@@ -54,3 +61,19 @@ def test_an_error_keeps_nothing_of_an_event_that_is_too_large() -> None:
     with pytest.raises(BodyTooLarge):
         list(chain.from_iterable(map(parser.feed, repeat(b"data: x\n" * 100))))
     assert list(parser.finish()) == []
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
+async def test_a_packed_body_of_several_parts_is_read_to_its_end(piece_bytes: int) -> None:
+    async def send(body: bytes) -> AsyncGenerator[bytes, None]:
+        for start in range(0, len(body), piece_bytes):
+            yield body[start : start + piece_bytes]
+
+    headers = {"content-encoding": "gzip"}
+    body = b"".join(map(gzip.compress, (b"one ", b"", b"two")))
+    assert await read_limited(send(body), headers, 1000) == b"one two"
+    assert await read_limited(send(body + b"\0no part"), headers, 1000) == b"one two"
+    with pytest.raises(BodyDamaged, match="its end is missing"):
+        await read_limited(send(body[:-1]), headers, 1000)
+    with pytest.raises(BodyTooLarge, match="unpacks to more"):
+        await read_limited(send(gzip.compress(b"0" * 600) * 2), headers, 1000)

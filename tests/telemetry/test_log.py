@@ -257,6 +257,22 @@ def test_a_full_log_file_is_rotated_and_old_files_removed(tmp_path: Path, secret
     assert [file.name for file in tmp_path.iterdir()] == ["agentd.jsonl"]
 
 
+def test_files_beside_the_log_that_are_not_its_own_keep_no_line_from_it(
+    tmp_path: Path, secrets: Secrets
+) -> None:
+    path, dated = tmp_path / "agentd.jsonl", tmp_path / "agentd.jsonl.20261128"
+    dated.write_text("of logrotate")
+    for number in (3, 99):  # which cannot be removed as files are
+        (tmp_path / f"agentd.jsonl.{number}").mkdir()
+    configure(level="info", console=False, file=path, secrets=secrets, max_bytes=400, keep=2)
+    for number in range(40):
+        structlog.get_logger().info("tick", number=number)
+    names = ("agentd.jsonl.2", "agentd.jsonl.1", "agentd.jsonl")
+    numbers = [r["number"] for name in names for r in records(tmp_path / name)]
+    assert numbers == list(range(numbers[0], 40))
+    assert dated.read_text() == "of logrotate"
+
+
 def test_a_removed_log_file_is_created_again(file: Path) -> None:
     structlog.get_logger().info("first")
     file.unlink()
@@ -281,7 +297,6 @@ def test_lines_lost_on_a_full_disk_are_reported_afterwards(
     assert repetition["event"] == "kept"
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
 def test_a_line_of_which_the_disk_took_the_beginning_spoils_no_other(
     tmp_path: Path, secrets: Secrets
 ) -> None:
@@ -304,6 +319,7 @@ def test_a_line_of_which_the_disk_took_the_beginning_spoils_no_other(
     assert (json.loads(gap)["lines"], json.loads(kept)["event"]) == (2, "kept")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
 def test_full_disk_raises_nothing_in_the_caller(secrets: Secrets) -> None:
     configure(level="info", console=False, file=Path("/dev/full"), secrets=secrets)
     structlog.get_logger().info("lost")

@@ -68,6 +68,13 @@ def test_runs_deliveries_and_lateness_are_counted():
     }
 
 
+def test_a_run_that_its_spread_put_off_is_not_late():
+    metrics = Metrics()
+    metrics.count_run(run(late=1700), delay=timedelta(minutes=28))
+    metrics.count_run(run(late=1600), delay=timedelta(minutes=28))
+    assert metrics.lateness.total == 20
+
+
 def test_no_duration_is_negative_after_the_clock_was_set_back():
     metrics = Metrics()
     metrics.count_run(run(took=-3600))

@@ -79,6 +79,20 @@ def test_a_time_line_is_as_long_as_the_days_when_clocks_change() -> None:
     assert (round(1100 / 47, 3), "12:00") in make_hour_labels(begin, end)
 
 
+def test_marks_in_the_hour_that_comes_twice_stand_in_the_order_of_their_times() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    begin, end = (datetime(2026, 10, day, tzinfo=zone) for day in (25, 27))
+    points = [
+        ChartPoint(datetime(2026, 10, 25, minute // 60, minute % 60, tzinfo=UTC), "succeeded", "x")
+        for minute in (0, 30, 60, 90)
+    ]
+    points = [point._replace(at=point.at.astimezone(zone)) for point in points]
+    marks = make_time_line(points, begin, end)
+    assert [(mark.left, mark.width) for mark in marks] == [
+        (percent_between(point.at, begin, end), 0) for point in points
+    ]
+
+
 def test_a_day_shows_its_worst_kind_and_counts_all():
     items = [{"routine": "a", "day": "2026-03-02", "outcomes": {"succeeded": 3, "failed": 1}}]
     ((name, cells), (other_name, empty_cells)) = make_heat_map(

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from urllib.parse import parse_qs
+from zoneinfo import ZoneInfo
+
+import pytest
 
 from daemon.models import new_id
 from daemon.web.rendering import render
-from daemon.web.today import find_attention_items, find_failing_routines, show_today
-from daemon.web.views import show_memory
+from daemon.web.today import (
+    RoutineStarts,
+    find_attention_items,
+    find_failing_routines,
+    group_starts,
+    show_today,
+)
+from daemon.web.views import show_approvals, show_memory
 
 
 def make_run(routine: str, status: str, *, ended: str | None = "2026-03-02T08:00:00Z") -> dict:
@@ -97,6 +106,7 @@ class ManyAnswers(Answers):
         end = min(begin + limit, self.counts[name])
         items = [
             {"id": str(number), "routine": "notes", "target": "mail", "tool": "shell"}
+            | {"status": "pending"}
             | {"key": f"note:{number}", "text": "", "category": "core", "updated": ""}
             | {"pinned": False, "tainted": False}
             for number in range(begin, end)
@@ -108,6 +118,48 @@ def test_many_are_counted_as_many() -> None:
     heading, _, _ = read_page(ManyAnswers(deliveries=73, approvals=64))
     assert "73 reports did not arrive" in heading
     assert "64 calls wait for your word" in heading
+
+
+class ManyCalls(ManyAnswers):
+    """The answers of a daemon in which so many calls wait."""
+
+    def request(self, method: str, path: str) -> dict:
+        if not path.startswith("/v1/approvals/"):
+            return super().request(method, path)
+        now = datetime.now(UTC).isoformat()
+        return {"id": path.rpartition("/")[2], "run": new_id(), "routine": "notes"} | {
+            "tool": "shell",
+            "what": "df",
+            "rule": "rule 1",
+            "reason": "",
+            "taint": "",
+            "status": "pending",
+            "created": now,
+            "expires": now,
+            "decided": None,
+            "by": "",
+            "request": {},
+            "digest": "0" * 64,
+        }
+
+
+@pytest.mark.parametrize(("count", "title", "has_more"), [(50, "50", False), (64, "50+", True)])
+def test_approvals_say_where_more_calls_wait_than_they_show(
+    count: int, title: str, has_more: bool
+) -> None:
+    page = render(*show_approvals(ManyCalls(approvals=count), query={}))
+    assert f"<title>Approvals ({title}) · agentd</title>" in page
+    assert page.count("<article") == 50
+    assert ("There are more: answer these first." in page) == has_more
+
+
+def test_what_is_folded_is_known_by_its_day_though_another_day_has_nothing_to_fold() -> None:
+    answers = Answers()
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    starts = [{"routine": f"r{number}", "at": tomorrow} for number in range(13)]
+    answers.answers["/v1/next"] = {"items": starts, "next": None}
+    page = render(*show_today(answers, query={}))
+    assert re.findall("<details[^>]*>", page) == ['<details id="more-2">']
 
 
 def test_each_page_of_memory_leads_to_the_next() -> None:
@@ -168,3 +220,15 @@ def test_each_attention_item_is_counted_and_leads_to_its_view_the_worst_first() 
 def test_a_call_that_waits_is_told_once_though_it_has_an_incident() -> None:
     attention_items = find_attention_items(make_status("approval for notes"), [], 0, [{}, {}])
     assert [item.text for item in attention_items] == ["2 calls wait for your word"]
+
+
+def test_starts_in_the_hour_that_comes_twice_stand_in_the_order_of_their_times() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    half_past_two, two_again = (
+        datetime(2026, 10, 25, hour, minute, tzinfo=UTC).astimezone(zone)
+        for hour, minute in ((0, 30), (1, 0))
+    )
+    starts = [("pages", two_again), ("pages", half_past_two)]
+    assert group_starts(starts, date(2026, 10, 25)) == [
+        RoutineStarts("pages", first=half_past_two, last=two_again, start_count=2)
+    ]

@@ -16,7 +16,15 @@ import structlog
 from daemon.agent.conversations.sessions import EarlierConversation, SessionHistory
 from daemon.definitions.config.live import LiveConfig
 from daemon.definitions.routines.routine import Budget, Deliver, End, Routine, RunSpec
-from daemon.errors import NotFound, OverBudget, ProviderError, Refused
+from daemon.errors import (
+    DaemonError,
+    NotFound,
+    OverBudget,
+    ProviderError,
+    Refused,
+    StoreDamaged,
+    StoreFull,
+)
 from daemon.models import Json, LLMMessage, Run
 from daemon.store.journal import Claim, RunMessage
 
@@ -367,21 +375,34 @@ class Conversations:
 
     async def answer_messages_left(self) -> None:
         """Start a new run for each message that an earlier process took for a run which ended
-        without having read it.
+        without having read it. The log names a run of which that cannot be told, as its steps are
+        damaged. Raises StoreFull.
         """
-        runs, slots = self._journal.runs, self._journal.slots
-        messages = await runs.find_messages_to_ended(self._clock.now() - LEFT_SINCE)
-        for run_id in dict.fromkeys(message.run for message in messages):
-            unanswered_messages = [
-                message
-                for message in messages
-                if message.run == run_id
-                and not await slots.has_event(ASK, f"{run_id}/{_event_of_late(message)}")
-            ]
-            # where the steps are gone, nobody can tell what the run has read
-            if unanswered_messages and await runs.get_steps(run_id):
-                self.inbox.put(unanswered_messages)
-                await self.answer_late_messages(await runs.get(run_id))
+        messages: dict[str, list[RunMessage]] = {}
+        since = self._clock.now() - LEFT_SINCE
+        for message in await self._journal.runs.find_messages_to_ended(since):
+            messages.setdefault(message.run, []).append(message)
+        for run_id, messages_to_run in messages.items():
+            try:
+                await self._answer_unread_messages(run_id, messages_to_run)
+            except DaemonError as error:
+                if isinstance(error, StoreFull) and not isinstance(error, StoreDamaged):
+                    raise
+                log.error("message.unanswered", run=run_id, problem=str(error))  # noqa: TRY400  no traceback
+
+    async def _answer_unread_messages(self, run_id: str, messages: Sequence[RunMessage]) -> None:
+        """Start a new run for each of the messages to an ended run that it has not read."""
+        slots = self._journal.slots
+        unanswered_messages = [
+            message
+            for message in messages
+            if not await slots.has_event(ASK, f"{run_id}/{_event_of_late(message)}")
+        ]
+        # where the steps are gone, nobody can tell what the run has read
+        if unanswered_messages and await self._journal.runs.get_steps(run_id):
+            run = await self._journal.runs.get(run_id)
+            self.inbox.put(unanswered_messages)
+            await self.answer_late_messages(run)
 
     async def load_earlier_conversation(
         self, run: Run, provider: LLMProvider

@@ -145,7 +145,7 @@ class ConfigEditor:
     def tell_daemon(self) -> None:
         """Have a daemon that runs here take up what was written, and say what came of it."""
         if not self.env.get(FIRST_START_VARIABLE):  # it is about to start, and reads it then
-            say(sanitize(take_up(self.file, self.sockets, is_named=self.is_socket_named)))
+            say(sanitize(take_up(self.file, self.sockets, is_trusted=self.is_socket_named)))
 
 
 def main(options: argparse.Namespace, *, file: Path, state: Path, sockets: Sequence[Path]) -> int:

@@ -13,16 +13,16 @@ from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable
 IN_FORCE = "The daemon that runs here has taken it up: it is in force now."
 
 
-def take_up(file: Path, sockets: Sequence[Path], *, is_named: bool = False) -> str:
+def take_up(file: Path, sockets: Sequence[Path], *, is_trusted: bool = False) -> str:
     """Ask the daemon that uses this config to read it again; return in a sentence what came of it,
     or how to start one.
 
-    `sockets` is where a daemon may listen; with `is_named` a person named them, so that the daemon
+    `sockets` is where a daemon may listen; with `is_trusted` (a person named them) the daemon
     may be another user's.
     """
     other_config = ""
     for socket in sockets:
-        client = Client(os.fspath(socket), is_named=is_named)
+        client = Client(os.fspath(socket), is_trusted=is_trusted)
         try:
             config = client.request("GET", "/v1/status?counts=false")["config"]
             if Path(config).resolve() == file.resolve():

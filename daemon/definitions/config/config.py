@@ -83,7 +83,9 @@ class Config(Table):
     timezone: Zone | None = None
     """The zone of schedules without one; by default the host's."""
     workspace: Name | None = None
-    """The folder agents work in; by default `workspace` in the state folder."""
+    """The folder agents work in; by default `workspace` in the state folder. Takes a restart: until
+    then no change of config.toml, policy.toml or a routine comes into force.
+    """
     routines: Name = "routines"
     """The folder of routine files, relative to this file."""
     policy: Name = "policy.toml"

@@ -96,14 +96,18 @@ def _fault_of_new_table(fault: Fault, overrides: Iterable[Override], data: Json)
     """Return the fault with a variable as its place that makes the table of its key, such as
     `AGENTD_PROVIDERS__NEW__MODEL` where `providers.new.kind` is missing; None if there is none.
     """
-    for override in overrides:
-        for end in range(len(override.keys) - 1, 0, -1):
-            table = format_key_path(*override.keys[:end])
-            if fault.key.startswith(f"{table}.") and not _has_key(data, override.keys[:end]):
-                problem = f"config.toml has no [{table}]: {fault.key} {fault.problem}"
-                return replace(
-                    fault, file="the environment", key=override.variable, line=None, problem=problem
-                )
+    tables = [
+        (override.keys[:end], override.variable)
+        for override in overrides
+        for end in range(1, len(override.keys))
+    ]
+    # the longest first: [providers] is made by the variables of every provider
+    for keys, variable in sorted(tables, key=lambda table: len(table[0]), reverse=True):
+        table = format_key_path(*keys)
+        if fault.key.startswith(f"{table}.") and not _has_key(data, keys):
+            problem = f"config.toml has no [{table}]: {fault.key} {fault.problem}"
+            place = "the environment"
+            return replace(fault, file=place, key=variable, line=None, problem=problem)
     return None
 
 

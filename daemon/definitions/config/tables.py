@@ -785,7 +785,7 @@ class ExecutorConfig(Table):
 
 
 class KeepConfig(Table):
-    """How long history stays; the last ten runs of a routine stay whatever their age."""
+    """How long history stays; a routine's last ten runs, and its last that succeeded, always do."""
 
     steps: PositiveDuration | None = timedelta(days=180)
     """How long what runs asked, did and were told stays in full."""

@@ -15,6 +15,7 @@ from daemon.definitions.file_versions import version_of_status
 from daemon.definitions.reading import (
     Conflict,
     CrossFieldCheck,
+    FileUnreadable,
     parse,
     parse_toml,
     read_text,
@@ -37,14 +38,14 @@ def load_routine(
     path: Path, *, checks: Sequence[CrossFieldCheck[RoutineDefinition]] = ()
 ) -> Routine:
     """Return the routine of a file. Raises ConfigError with all its faults, also by further
-    `checks`.
+    `checks`; FileUnreadable, which is one, if the file cannot be read.
     """
     try:
         text = read_text(path)
         return routine_of(parse_toml(text, path), path, checks=checks, text=text)
     except ConfigError as error:
         faults = name_faults(path.name.removesuffix(".toml"), path)
-        raise ConfigError(*dict.fromkeys([*faults, *error.faults])) from None
+        raise type(error)(*dict.fromkeys([*faults, *error.faults])) from None
 
 
 def routine_of(
@@ -178,7 +179,9 @@ class FileCache:
                 result = in_force
         file = _LoadedFile(version, result, _has_references(result))
         is_settled = version[-1] < (time.time() - self._settled_after) * 1e9
-        if is_settled and not _depends_on_other_files(result):
+        # what kept a file from being read may be gone by the next load
+        was_read = not isinstance(result, FileUnreadable)
+        if is_settled and was_read and not _depends_on_other_files(result):
             self._current[path] = file
         return file
 

@@ -330,7 +330,11 @@ class RunSpec(Table):
     timeout: PositiveDuration = timedelta(minutes=10)
     """Active time; suspended, down and waiting do not count."""
     overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"
-    """What to do with a slot while an earlier run is under way."""
+    """What to do with a slot while an earlier run is under way or waits for a person.
+
+    skip: the slot is skipped; queue_one: one run may wait behind it; cancel_previous: the earlier
+    run is cancelled.
+    """
     silent_token: Name | None = None
     """An answer of exactly these words is not delivered."""
     tools: Items[Name] = ()
@@ -533,7 +537,9 @@ class RoutineDefinition(Table):
     enabled: bool = True
     """Whether its trigger counts; by hand it runs anyway."""
     first_run: bool = False
-    """Run once as soon as the daemon sees it, if it has never run."""
+    """Run once as soon as the daemon sees it, if it has never run; a paused one once it is
+    resumed.
+    """
     ping: Name | None = None
     """A target of kind ping that is told when a run starts, succeeds or fails: a dead man's switch.
     """

@@ -124,9 +124,10 @@ def _find_session_address(env: Mapping[str, str], uid: int) -> str | None:
 def _notification_text(message: Message, run: str) -> str:
     """Return the beginning of a report as plain text, cut between lines or else between words."""
     opening = message.body[: 10 * _MAX_TEXT]  # before Markdown is parsed, which takes time
-    text = "\n".join(line.rstrip() for line in render_text(opening).splitlines() if line.strip())
+    rendered_text = opening if message.verbatim else render_text(opening)
+    text = "\n".join(line.rstrip() for line in rendered_text.splitlines() if line.strip())
     if len(text) <= _MAX_TEXT:
-        return text
+        return message.sanitize(text)
     separator = "\n" if "\n" in text[_MAX_TEXT // 2 : _MAX_TEXT] else " "
     opening = text[:_MAX_TEXT].rpartition(separator)[0] or text[:_MAX_TEXT]
     return f"{message.sanitize(opening)} …" + (

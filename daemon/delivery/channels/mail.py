@@ -92,7 +92,10 @@ class _Connection(smtplib.SMTP):
         """
         self.ehlo_or_helo_if_needed()
         if not self.has_extn("starttls"):
-            raise smtplib.SMTPNotSupportedError("it does not offer STARTTLS.")
+            raise smtplib.SMTPNotSupportedError(
+                "it does not offer STARTTLS. mode=ssl in the address of the target uses TLS from "
+                "the start, mode=insecure none."
+            )
         code, text = self.docmd("STARTTLS")
         if code != 220:
             raise smtplib.SMTPResponseException(code, text)
@@ -158,13 +161,19 @@ class MailChannel:
                 if address.user and address.password:
                     connection.login(address.user, address.password)
                 for number, (recipient, mail) in self._progress.remaining(delivery, mails):
+                    answer: smtplib.SMTPResponseException | None = None
                     try:
                         connection.send_message(mail, address.sender.addr_spec, [recipient])
                     except smtplib.SMTPRecipientsRefused as error:
                         answer = smtplib.SMTPResponseException(
                             *next(iter(error.recipients.values()))
                         )
-                        if 400 <= answer.smtp_code < 500:
+                    except smtplib.SMTPDataError as error:
+                        answer = error
+                    if answer is not None:
+                        if answer.smtp_code == 421:  # the server has closed the connection
+                            raise answer
+                        if not 500 <= answer.smtp_code < 600:
                             temporary_error = answer
                             continue
                         self._refusals.setdefault(delivery.id, answer)
@@ -206,11 +215,6 @@ class MailChannel:
             reason = f"it answered {error.smtp_code} {' '.join(text.split())[:300]}"
             retry = not 500 <= error.smtp_code < 600 or isinstance(
                 error, smtplib.SMTPAuthenticationError
-            )
-        elif isinstance(error, smtplib.SMTPNotSupportedError) and address.mode == "starttls":
-            reason += (
-                " mode=ssl in the address of the target uses TLS from the start, mode=insecure "
-                "none."
             )
         return DeliveryFailed(
             self._secrets.redact(f"{address.server}:{address.port}: {reason}"), retry=retry

@@ -88,6 +88,10 @@ def make_mails(
         else _make_html_part(message, with_heading=is_cut or not message.headline)
     )
     domain = settings.sender.domain or _encode_for_id(host)
+    # Each machine and each new database counts deliveries from 1, and mailboxes drop an id they
+    # know. Not by the host: another one of a cluster may send it again.
+    created = (delivery.created or delivery.report.slot).timestamp()
+    id_beginning = delivery.run or f"notice.{created:.6f}"
     own_headers = {name.lower() for name, _ in settings.headers}
     is_threaded = own_headers.isdisjoint(name.lower() for name in _THREAD_HEADERS)
     policy = SMTP.clone(
@@ -99,7 +103,7 @@ def make_mails(
         mail["Subject"], mail["From"], mail["To"] = subject, settings.sender, recipient
         mail["Date"] = localtime()
         mail["Auto-Submitted"] = "auto-generated"  # prevents out-of-office replies (RFC 3834)
-        mail["Message-ID"] = f"<{delivery.run or 'notice'}.{delivery.id}.{number}@{domain}>"
+        mail["Message-ID"] = f"<{id_beginning}.{delivery.id}.{number}@{domain}>"
         if is_threaded:
             for header in _THREAD_HEADERS:
                 mail[header] = _make_thread_id(delivery, host, domain)

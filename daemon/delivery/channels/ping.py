@@ -20,7 +20,7 @@ _MAX_TEXT = 10_000  # characters: the service keeps no more
 # Bytes of an answer that are read: all that matters is its status, and that it was not cut off.
 _MAX_READ = 65_536
 # An older ping is not retried: a late success would hide a failure that came after it. Nor is one
-# after which a later one was sent.
+# after which a later one of its routine was sent.
 _MAX_AGE = timedelta(minutes=10)
 
 
@@ -29,8 +29,8 @@ class PingChannel:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._latest_end: datetime | None = None
-        """When the latest run ended whose end was sent."""
+        self._latest_ends: dict[str, datetime] = {}
+        """By routine, when the latest run ended whose end was sent."""
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Send the ping of a run's end; the receipt is the status of the answer."""
@@ -41,7 +41,8 @@ class PingChannel:
         ):
             raise DeliveryFailed("too late to say so: the next run will", retry=False)
         created = delivery.created
-        if created and delivery.attempts and self._latest_end and created < self._latest_end:
+        latest_end = self._latest_ends.get(delivery.routine)
+        if created and delivery.attempts and latest_end and created < latest_end:
             # for the same reason
             return Receipt(detail="not sent, as a later one was sent meanwhile")
         event = str(
@@ -50,8 +51,9 @@ class PingChannel:
         )
         message = compose(delivery)
         receipt = await self.ping(event, delivery.run, f"{message.title}\n\n{message.body}")
-        if created and (self._latest_end is None or created > self._latest_end):
-            self._latest_end = created
+        latest_end = self._latest_ends.get(delivery.routine)
+        if created and (latest_end is None or created > latest_end):
+            self._latest_ends[delivery.routine] = created
         return receipt
 
     async def ping(self, event: str, run: str, text: str = "") -> Receipt:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
@@ -109,54 +110,49 @@ class WebhookChannel:
 def _make_messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
     """Return (id, body) of each message to post: one, or as many as a `limit` in bytes takes."""
     message = compose(delivery)
+    clean = neutralize if delivery.report.taint else strip_controls
+    detail = delivery.options.get("detail") and clean(str(delivery.options["detail"]))
     # a new database counts its deliveries from 1 again, and a receiver drops an id that it knows
     created = int((delivery.created or delivery.report.slot).timestamp())
     message_id = f"{delivery.run or f'notice-{created}'}-{delivery.id}"
-    body = _make_body(delivery, message, message.body, 1, 1)
+    body = _make_body(delivery, message, detail, message.body, 1, 1)
     if limit is None or len(body) <= limit:
         return [(message_id, body)]
     # else a long title or reason, which is in each part, would leave no room for the report
     longest = limit // _SHARE_OF_LIMIT
+    message = replace(message, title=_shorten(message.title, longest, message.sanitize))
+    detail = detail and _shorten(detail, longest, clean)
     parts = split_up_to_max_parts(
         message.body,
         limit,
-        size=lambda text: len(_make_body(delivery, message, text, 99, 99, longest)),
+        size=lambda text: len(_make_body(delivery, message, detail, text, 99, 99)),
         run=delivery.run,
         sanitize=message.sanitize,
     )
     return [
-        (f"{message_id}-{number}", _make_body(delivery, message, part, number, len(parts), longest))
+        (f"{message_id}-{number}", _make_body(delivery, message, detail, part, number, len(parts)))
         for number, part in enumerate(parts, 1)
     ]
 
 
 def _make_body(
-    delivery: Delivery,
-    message: Message,
-    text: str,
-    number: int,
-    count: int,
-    longest: int | None = None,
+    delivery: Delivery, message: Message, detail: str | None, text: str, number: int, count: int
 ) -> bytes:
-    """Return a part of a report as JSON; its title and the reason of a failure have at most
-    `longest` bytes each.
-    """
+    """Return a part of a report as JSON; `detail` is the reason of a failure."""
     report, options = delivery.report, delivery.options
-    clean = neutralize if report.taint else strip_controls
-    detail = options.get("detail") and clean(str(options["detail"]))
     data: Json = {
         "delivery": delivery.id,
         "run": delivery.run or None,
         "routine": delivery.routine or None,
         "slot": report.slot.astimezone(UTC).isoformat(),
         "status": report.status.value,
-        "title": _shorten(message.title, longest, message.sanitize),
+        "title": message.title,
         "about": message.about,
         "report": text,
         "part": number,
         "parts": count,
         **{key: options.get(key) for key in ("trigger", "started", "ended")},
-        "detail": detail and _shorten(detail, longest, clean),
+        "detail": detail,
     }
     event = options.get("notice") or f"run.{report.status.value}"
     payload = {
@@ -167,18 +163,23 @@ def _make_body(
     return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
 
 
-def _shorten(text: str, longest: int | None, sanitize: Callable[[str], str]) -> str:
+def _shorten(text: str, longest: int, sanitize: Callable[[str], str]) -> str:
     """Return a text of at most `longest` bytes in JSON, with an ellipsis where it was cut."""
 
     def size(part: str) -> int:
         return len(json.dumps(part, ensure_ascii=False).encode(errors="replace"))
 
-    if longest is None or size(text) <= longest:
+    if size(text) <= longest:
         return text
-    length = longest
-    while length and size(shortened_text := f"{sanitize(text[:length])}…") > longest:
-        length -= 1
-    return shortened_text if length else "…"
+    length = min(len(text), longest)
+    while length > 0:
+        shortened_text = f"{sanitize(text[:length])}…"
+        excess = size(shortened_text) - longest
+        if excess <= 0:
+            return shortened_text
+        # a character takes at most six bytes, as \u001f, so no more is cut off than has to be
+        length -= max(1, excess // 6)
+    return "…"
 
 
 async def _read_answer(answer: httpx.Response) -> str:

@@ -68,6 +68,11 @@ class ErasureRequest:
         """Whether runs may be erased: not by a key, which only an item has."""
         return self.key is None
 
+    @property
+    def has_run_condition(self) -> bool:
+        """Whether it says whose runs are meant: then only items that these stored are erased."""
+        return self.run is not None or self.routine is not None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErasurePlan:
@@ -150,7 +155,7 @@ class Eraser:
                 key=request.key,
                 query=request.query,
                 before=request.before,
-                runs=runs if request.run or request.routine else None,
+                runs=runs if request.has_run_condition else None,
                 archived_runs=runs,
             )
         )
@@ -167,6 +172,8 @@ class Eraser:
             f"what run {run} was told of it, which is under way: let it end, or cancel it, first"
             for run in informed_runs
         ]
+        if request.run is not None or request.routine is not None:
+            notes += await self._sub_agent_notes(runs)
         delivery_notes = await self._store.read(partial(_delivery_notes, runs=runs))
         return replace(
             erasure_plan,
@@ -179,6 +186,16 @@ class Eraser:
                 *self._out_of_reach,
             ),
         )
+
+    async def _sub_agent_notes(self, runs: Sequence[str]) -> list[str]:
+        """Return a note on the sub-agents of these runs of which nothing tells any more which texts
+        in memory are theirs.
+        """
+        count = await self._store.read(partial(journal_rows.count_deleted_sub_agents, runs=runs))
+        if not count:
+            return []
+        deleted = "their runs are deleted, and memory may have it still"
+        return [f"what {count} of its sub-agents found: {deleted}; forget that by --query"]
 
     async def _unsearched_notes(self, plan: ErasurePlan) -> list[str]:
         """Return notes on the quotes that are not searched for."""
@@ -301,10 +318,12 @@ class Eraser:
         archived_runs = await self._store.read(partial(memory_rows.runs, **limits))
         for run in archived_runs:
             is_ended_by_run.setdefault(run, True)
-        if request.run or request.routine:
-            # what they were told and found is a part of the run
+        if request.has_run_condition:
+            # What they were told and found is a part of the run. A run under way is not erased, so
+            # its sub-agents stay as well.
+            ended_runs = [run for run, is_ended in is_ended_by_run.items() if is_ended]
             is_ended_by_run |= await self._store.read(
-                partial(journal_rows.sub_agents_of, runs=list(is_ended_by_run))
+                partial(journal_rows.sub_agents_of, runs=ended_runs)
             )
         if request.query is None:
             return is_ended_by_run

@@ -22,7 +22,7 @@ from daemon.models import Json, Status, StepKind
 from daemon.store import texts
 from daemon.store.connection import Connection, placeholders
 from daemon.store.incidents import RECOVERED, WAITING, replace_detail, waiting_notices_of
-from daemon.store.rows import deflate, encode, to_microseconds
+from daemon.store.rows import deflate, encode, events_below, to_microseconds
 
 # The hash that erased runs have instead of their definition's: no definition has it.
 ERASED_DEFINITION = "forgotten"
@@ -104,8 +104,8 @@ def runs_where(
 
 
 def sub_agents_of(connection: Connection, runs: Iterable[str]) -> dict[str, bool]:
-    """Return the runs of the sub-agents that these runs have started, and of theirs, and whether
-    each has ended.
+    """Return the runs of the sub-agents that these runs have started, and whether each has ended;
+    of those that have, their sub-agents as well.
     """
     is_ended_by_run: dict[str, bool] = {}
     parents = list(runs)
@@ -114,11 +114,21 @@ def sub_agents_of(connection: Connection, runs: Iterable[str]) -> dict[str, bool
         rows = connection.execute(
             "SELECT id, status FROM run WHERE id IN (SELECT run_id FROM slot"
             " WHERE routine = 'subagent' AND event >= ? AND event < ?) ORDER BY id",
-            (f"{parent}/", f"{parent}0"),
-        ).fetchall()
-        is_ended_by_run |= {id_: status in _FINAL_STATUSES for id_, status in rows}
-        parents += [id_ for id_, _ in rows]
+            events_below(parent),
+        )
+        sub_agents = {id_: status in _FINAL_STATUSES for id_, status in rows}
+        is_ended_by_run |= sub_agents
+        parents += [id_ for id_, is_ended in sub_agents.items() if is_ended]
     return is_ended_by_run
+
+
+def count_deleted_sub_agents(connection: Connection, runs: Iterable[str]) -> int:
+    """Return how many sub-agents of these runs the journal does not have any more."""
+    query = (
+        "SELECT count(*) FROM slot WHERE routine = 'subagent' AND event >= ? AND event < ?"
+        " AND run_id IS NULL"
+    )
+    return sum(connection.execute(query, events_below(run)).fetchone()[0] for run in runs)
 
 
 def ended_since(connection: Connection, moment: int) -> list[str]:

@@ -123,12 +123,15 @@ def words_matcher(query: str) -> Callable[[str], bool]:
     """Return a predicate: whether a text holds all words of a query, in any inflection and without
     stop words, as the index would find them.
     """
-    terms = [term for term in query_of(query).terms if not JOINED_NUMBER.fullmatch(term)]
+    terms = query_of(query).terms
     stems = frozenset(stems_of(" ".join(terms)))
     # A text without the beginning of one of the words, nor an irregular form of it, is not taken
-    # apart: most texts are such.
+    # apart: most texts are such. A number as one word (14d30) stands in no text: `text_for_index`
+    # makes it.
     beginnings = [
-        {*(word[:-1] for word in stems_of(term)), *irregular_forms_of(term)} for term in terms
+        {*(word[:-1] for word in stems_of(term)), *irregular_forms_of(term)}
+        for term in terms
+        if not JOINED_NUMBER.fullmatch(term)
     ]
 
     def has_all_words(text: str) -> bool:

@@ -133,12 +133,12 @@ def _parse_answer(data: Json, request: ChatRequest) -> LLMResponse:
         finish_reason = "content_filter"
         choice = {"message": {}, **choice}  # Gemini leaves the message out
     message = choice["message"]
-    text, thinking = _split_thinking(_text(message.get("content")))
-    reasoning_key, reasoning = "", thinking
-    for key in _REASONING_KEYS:
-        if value := message.get(key):
-            reasoning_key, reasoning = key, value
-            break
+    reasoning_key = next((key for key in _REASONING_KEYS if message.get(key)), "")
+    text, reasoning = _split_thinking(
+        _text(message.get("content")), has_reasoning=bool(reasoning_key)
+    )
+    if reasoning_key:
+        reasoning = message[reasoning_key]
     finish = _FINISH.get(finish_reason, "stop")
     if refusal := message.get("refusal"):
         text, finish = refusal, "refusal"
@@ -188,15 +188,18 @@ def _text(content: Any) -> str:
     return content or ""
 
 
-def _split_thinking(text: str) -> tuple[str, str]:
+def _split_thinking(text: str, *, has_reasoning: bool) -> tuple[str, str]:
     """Return (text, thinking) of a text that may begin with `<think>…</think>`, as servers without
     a reasoning parser send it. Of models whose prompt ends with `<think>`, such as DeepSeek R1 and
     the thinking ones of Qwen, the text has the end of it only, on a line of its own.
+
+    Where the server has sent the reasoning apart, such a line belongs to the answer: somebody asked
+    about these marks.
     """
     if text.lstrip().startswith("<think>"):
         thinking, _, answer = text.lstrip().removeprefix("<think>").partition("</think>")
         return answer.lstrip(), thinking.strip()
-    end = _THINKING_END.search(text)
+    end = None if has_reasoning else _THINKING_END.search(text)
     if end is None or "<think>" in text[: end.start()]:
         return text, ""
     return text[end.end() :].lstrip(), text[: end.start()].strip()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -13,7 +14,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon.definitions.routines.routine import Routine
-from daemon.errors import DaemonError, Refused
+from daemon.errors import DaemonError, NotFound, Refused, StoreDamaged
 from daemon.models import Approval, ApprovalStatus, Run, WaitingNotice
 from daemon.runs.approvals.remembered import change_shared_entries
 from daemon.runs.approvals.request import describe_change, digest
@@ -147,13 +148,16 @@ class Approvals:
         }
 
     async def _zone_of(self, run_id: str) -> ZoneInfo:
-        """Return the zone of the routine of a run."""
-        run = await self._journal.runs.get(run_id)
-        definition = await self._journal.runs.get_definition(run.definition)
-        try:
+        """Return the zone of the routine of a run; that of the daemon if it names none or cannot be
+        read.
+        """
+        zone = None
+        # Its rows are damaged, or another version of agentd wrote them: the requests of other runs
+        # must not wait for it.
+        with suppress(NotFound, StoreDamaged, ValueError):
+            run = await self._journal.runs.get(run_id)
+            definition = await self._journal.runs.get_definition(run.definition)
             zone = Routine.restore(definition).timezone
-        except ValueError:  # another version of agentd wrote it
-            zone = None
         return ZoneInfo(zone or self._find_zone())
 
     async def approve(self, id_: str, *, by: str, remember: str | None = None) -> Approval:

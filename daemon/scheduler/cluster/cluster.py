@@ -241,7 +241,7 @@ class Cluster:
         self._services.budget_ledger.notify_waiters()
         self._search_queues()
         # those of this process may have been sent messages
-        for run_id in self._services.events.followed_runs() | self._services.queue.running.keys():
+        for run_id in self._services.events.followed_runs() | self._services.queue.executed_runs:
             self._check_run(run_id)
 
     def _handle_notification(self, notification: Json) -> None:
@@ -258,7 +258,7 @@ class Cluster:
         run_id = notification.get("run")
         if run_id is None:
             return  # a newer version sends what this one does not know
-        is_executed_here = run_id in self._services.queue.running
+        is_executed_here = run_id in self._services.queue.executed_runs
         if notification.get("cancel") and is_executed_here:
             self._services.queue.interrupt(run_id)
         if "told" in notification:
@@ -289,7 +289,7 @@ class Cluster:
     async def _publish_changes(self, run_id: str) -> None:
         """Give messages to a run of this process, or publish what a run of another one did."""
         services = self._services
-        if run_id in services.queue.running:
+        if run_id in services.queue.executed_runs:
             services.conversations.inbox.put(await services.journal.runs.find_messages(run_id))
             return
         try:

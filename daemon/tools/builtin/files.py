@@ -197,23 +197,23 @@ def read_lines(file: BinaryIO, name: str, offset: int, limit: int, max_bytes: in
     for _ in range(offset - 1):
         if not _skip_line(file):
             raise ToolFailed(f"{name} has fewer than {offset} lines")
-    selected_lines: list[bytes] = []
-    bytes_left = max_bytes
-    while (
-        len(selected_lines) < limit and bytes_left > 0 and (line := file.readline(bytes_left + 1))
-    ):
-        selected_lines.append(line[:bytes_left])
-        bytes_left -= len(line)
-    if not selected_lines and offset > 1:
+    lines: list[str] = []
+    room = max_bytes
+    while len(lines) < limit and room > 0 and (line := file.readline(room + 1)):
+        text = decode_readable(line)
+        size = max(len(line), len(text))  # a byte that is no text is shown by four characters
+        lines.append(text if size <= room else decode_readable(line[:room])[:room])
+        room -= size
+    if not lines and offset > 1:
         raise ToolFailed(f"{name} has fewer than {offset} lines")
-    text = decode_readable(b"".join(selected_lines))
-    if bytes_left < 0:
-        last_line = offset + len(selected_lines) - 1
+    text = "".join(lines)
+    if room < 0:
+        last_line = offset + len(lines) - 1
         reason = "the file is longer than what may be read at once"
         hint = f"; more follows: offset = {last_line}" if last_line > offset else ""
         return f"{text}\n[… cut in line {last_line}: {reason}{hint} …]"
     if file.read(1):
-        return f"{text}[… more follows: offset = {offset + len(selected_lines)} …]"
+        return f"{text}[… more follows: offset = {offset + len(lines)} …]"
     return text or "(the file is empty)"
 
 
@@ -233,7 +233,7 @@ def _list_entries(folder: int) -> list[Json]:
         with suppress(FileNotFoundError):  # gone since the folder was read
             status = entry.stat(follow_symlinks=False)
             modified = ""
-            with suppress(ValueError, OverflowError):  # a year that no calendar has
+            with suppress(ValueError, OverflowError, OSError):  # a year that no calendar has
                 moment = datetime.fromtimestamp(status.st_mtime, UTC)
                 modified = moment.isoformat(timespec="seconds")
             listing.append(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from html import unescape
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from pydantic import Field
 from daemon import __version__
 from daemon.errors import ToolFailed
 from daemon.models import Json
+from daemon.system.character_references import decode_references
 from daemon.system.http_body import (
     ACCEPT_ENCODING,
     BodyDamaged,
@@ -217,7 +217,7 @@ class _Wikipedia(_Search):
 
     def _parse_hit(self, hit: Any) -> Json:
         # The text is HTML: words that were looked for stand in elements, characters are escaped.
-        excerpt = unescape(re.sub(r"<[^>]*>", "", str(hit.get("excerpt") or "")))
+        excerpt = decode_references(re.sub(r"<[^<>]*>", "", str(hit.get("excerpt") or "")))
         parts = (str(hit.get("description") or ""), " ".join(excerpt.split()))
         return {
             "title": str(hit.get("title") or ""),

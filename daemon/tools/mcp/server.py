@@ -188,7 +188,8 @@ class McpServer:
                 )
             log.warning("mcp.disconnected", server=self.name, error=reason)
         finally:
-            self._stderr_file = None
+            if self._stderr_file is stderr_file:  # a new connection may have begun meanwhile
+                self._stderr_file = None
             stderr_file.close()
             if not ready.done():
                 ready.cancel()

@@ -11,7 +11,7 @@ const MAX_LINES = 500; // of the live view
 function followEvents(run, onEvent) {
   const source = new EventSource(run === "all" ? "/events" : `/events?run=${encodeURIComponent(run)}`);
   source.onmessage = (message) => onEvent(JSON.parse(message.data));
-  source.addEventListener("gone", () => source.close());
+  for (const end of ["gone", "refused"]) source.addEventListener(end, () => source.close());
   return source;
 }
 
@@ -37,7 +37,7 @@ function elementAt(position) {
   return candidates.sort((one, other) => distance(one) - distance(other))[0];
 }
 
-// What can be unfolded, by the element with an id around it and the number there: `refresh` replaces all of it.
+// What can be unfolded, by the nearest id (its own, or one around it) and the number there: `refresh` replaces it all.
 function detailsOf(root) {
   const counts = new Map();
   return new Map([...root.querySelectorAll("details")].map((element) => {
@@ -133,30 +133,42 @@ async function refreshActive() {
 
 const list = document.getElementById("live");
 if (list) {
+  followLive(false);
+} else if (main?.dataset.live) {
+  followPage(false);
+}
+
+// Lists what happens, also in a daemon that was stopped and started again: `wasGone`.
+function followLive(wasGone) {
   const state = document.getElementById("live-state");
-  let timer;
+  let timer, isFirst = true;
   const source = followEvents("all", (event) => {
     if (event.type === "delta") return;
-    if (event.type.startsWith("run_")) {
-      clearTimeout(timer);
-      timer = setTimeout(refreshActive, BURST_MILLISECONDS);
-    }
+    if (event.type.startsWith("run_")) refreshActiveSoon();
     state.textContent = "Newest last.";
     const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
     list.append(makeLine(event));
     while (list.childElementCount > MAX_LINES) list.firstElementChild.remove();
     if (atEnd) list.scrollTop = list.scrollHeight;
   });
+  function refreshActiveSoon() {
+    clearTimeout(timer);
+    timer = setTimeout(refreshActive, BURST_MILLISECONDS);
+  }
   source.addEventListener("following", () => {
-    if (list.childElementCount) return;
+    if (wasGone || !isFirst) refreshActiveSoon(); // what has happened meanwhile is no event of this stream
+    isFirst = false;
     const busy = !document.getElementById("active").hidden;
-    state.textContent = busy ? "What happens next is listed here." : "Waiting for something to happen.";
+    if (list.childElementCount) state.textContent = "Newest last.";
+    else state.textContent = busy ? "What happens next is listed here." : "Waiting for something to happen.";
   });
   source.addEventListener("gone", () => {
-    state.textContent = "No daemon answers. Load this page again once it has been started.";
+    state.textContent = "No daemon answers. This list goes on when it is started again.";
+    setTimeout(() => followLive(true), RETRY_MILLISECONDS);
   });
-} else if (main?.dataset.live) {
-  followPage(false);
+  source.addEventListener("refused", (message) => {
+    state.textContent = `The daemon says no: ${JSON.parse(message.data).detail}`;
+  });
 }
 
 // Fetches the page again when something has happened, also in a daemon that was stopped and started again: `wasGone`.
@@ -174,19 +186,22 @@ function followPage(wasGone) {
     isFirst = false;
   });
   source.addEventListener("gone", () => {
-    showGone();
+    showNotice("No daemon answers. This is what it said last; the page goes on when it is started again.");
     setTimeout(() => followPage(true), RETRY_MILLISECONDS);
+  });
+  source.addEventListener("refused", (message) => {
+    showNotice(`This is what the daemon said last. Now it says no: ${JSON.parse(message.data).detail}`);
   });
 }
 
-// Says that what the page shows is not of now, until `refresh` replaces it.
-function showGone() {
-  if (document.getElementById("gone")) return;
-  const notice = document.createElement("p");
+// Says why what the page shows is not of now, until `refresh` replaces it.
+function showNotice(text) {
+  const notice = document.getElementById("gone") ?? document.createElement("p");
+  if (notice.textContent === text) return; // said again, it would be read out again
   notice.id = "gone";
   notice.className = "alarm";
   notice.setAttribute("role", "alert");
-  notice.textContent = "No daemon answers. This is what it said last; the page goes on when it is started again.";
+  notice.textContent = text;
   main.prepend(notice);
 }
 

@@ -224,12 +224,17 @@ async def test_the_live_view_lists_runs_under_way_until_they_end(look, daemon):
 
 
 async def test_what_is_unfolded_stays_so_while_a_run_goes_on(look, daemon):
-    run = (await daemon.agentctl("runs", "notes", "--json")).json["items"][0]
+    (approval,) = (await daemon.agentctl("approvals", "--json")).json["items"]
+    assert (await daemon.agentctl("reject", approval["id"])).code == 0
+    await daemon.agentctl("inspect", "notes", "--follow")
+    run = (await daemon.agentctl("run", "notes", "--input", "Milk.", "--json")).json
     async with look.expect_response("**/events?run=*"):
         await look.goto(f"{look.base}/runs/{run['id']}")
     await look.locator("#p2 summary").click()
-    approval = (await daemon.agentctl("approvals", "--json")).json["items"][0]
+    await look.locator("summary:text-is('Input')").click()
+    (approval,) = (await daemon.agentctl("approvals", "--json")).json["items"]
     assert (await daemon.agentctl("approve", approval["id"])).code == 0
     await look.wait_for_selector("h1 .badge.succeeded")
-    unfolded = "[...document.querySelectorAll('.prompt details[open]')].map(each => each.id)"
-    assert await look.evaluate(unfolded) == ["p2"]
+    await look.wait_for_selector("summary:text-is('As Markdown')")  # one more that is folded
+    unfolded = "[...document.querySelectorAll('main details[open]')].map(each => each.id)"
+    assert await look.evaluate(unfolded) == ["p2", "input"]

@@ -73,3 +73,35 @@ async def test_an_open_page_says_that_the_daemon_is_gone_and_goes_on_with_the_ne
     ended_run = await daemon.agentctl("run", "evil", "--json")
     await look.wait_for_selector(f"main a[href='/runs/{ended_run.json['id']}']", state="attached")
     look.complaints.clear()
+
+
+async def test_the_live_view_goes_on_with_the_next_daemon(look, daemon):
+    await look.goto(look.base + "/live")
+    await look.wait_for_selector("text=Waiting for something to happen.")
+    await daemon.stop()
+    await look.wait_for_selector("text=This list goes on when it is started again.")
+    await daemon.start()
+    await look.wait_for_selector("text=Waiting for something to happen.")
+    await daemon.agentctl("run", "evil", "--detach")
+    await look.wait_for_selector("#live li .run_ended")
+    look.complaints.clear()
+
+
+async def test_a_page_says_what_the_daemon_refuses_and_does_not_ask_again(look, daemon):
+    window = await look.context.new_page()
+    await window.add_init_script(
+        "window.streams = []; window.EventSource = class extends EventSource {"
+        " constructor(...words) { super(...words); window.streams.push(this); } };"
+    )
+    frame = 'event: refused\ndata: {"detail": "readers may not see that"}\n\n'
+    await window.route(
+        "**/events*", lambda route: route.fulfill(content_type="text/event-stream", body=frame)
+    )
+    closed = "window.streams.map((stream) => stream.readyState === EventSource.CLOSED)"
+    await window.goto(look.base + "/")
+    await window.wait_for_selector("#gone:has-text('it says no: readers may not see that')")
+    assert await window.evaluate(closed) == [True]
+    await window.goto(look.base + "/live")
+    await window.wait_for_selector("#live-state:has-text('says no: readers may not see that')")
+    assert await window.evaluate(closed) == [True]
+    await window.close()

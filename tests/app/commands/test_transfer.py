@@ -30,7 +30,7 @@ from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from daemon.store.records import CallOutcome, ModelCall
 from daemon.store.seen_items import ReportedItemRecord
-from daemon.testing import FakeClock
+from daemon.testing import FakeClock, TestApp, tool_call
 from tests.store.conftest import START, Ledger, prompt, step
 
 SAID = (
@@ -197,6 +197,48 @@ async def test_an_installation_moves_to_a_server_and_back(
         move, other_config, second / "state", tmp_path / "y", config(third), third / "state"
     )
     assert await contents_of(third / "state") == before
+
+
+async def run_and_be_told(folder: Path, routine: str) -> TestApp:
+    """Run a routine to which a person sends a message, which it reads; return its daemon."""
+    folder.mkdir()
+    app = TestApp(folder)
+    app.write("policy.toml", 'version = 1\n[[rule]]\ntool = "other__look"\neffect = "allow"\n')
+    app.write_routine(routine, '[run]\nprompt = "Report."\nmode = "agent"\ntools = ["other__*"]\n')
+    async with app:
+        runs, conversations = app.daemon.store.journal.runs, app.daemon.runs.conversations
+
+        async def look() -> str:
+            """Look."""
+            (run,) = await runs.find_active()
+            assert await conversations.tell_active(run, "And the disks?", event="e")
+            return "looked"
+
+        app.daemon.tools.registry.register("other__look", None, look, read_only=True)
+        app.model.enqueue(tool_call("other__look"), "The disks are fine.")
+        await app.run(routine)
+        assert app.model.calls[-1].messages[-1].content == "And the disks?"
+    return app
+
+
+async def test_a_message_that_a_run_has_read_is_not_answered_where_the_run_is_imported(
+    tmp_path: Path,
+) -> None:
+    here = await run_and_be_told(tmp_path / "here", "mine")
+    there = await run_and_be_told(tmp_path / "there", "yours")
+
+    def move() -> None:
+        file, source = tmp_path / "x", load_config(here.folder / "config.toml")
+        export(here.state, file, source, [], progress=lambda part: None)
+        target = load_config(there.folder / "config.toml")
+        import_file(file, there.state, target, progress=lambda part: None)
+
+    await asyncio.to_thread(move)
+    async with there:
+        runs = there.daemon.store.journal.runs
+        assert [run.report for run in await runs.find("mine")] == ["The disks are fine."]
+        await there.daemon.runs.conversations.answer_messages_left()
+        assert await runs.find("ask") == []
 
 
 async def test_an_exported_routine_has_its_shared_texts_without_damaged_texts(

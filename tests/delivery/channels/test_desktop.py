@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ pytest.importorskip("dbus_fast", reason="needs dbus-fast: pip install 'agentd-ro
 
 from daemon.delivery.channels.desktop import DesktopChannel
 from daemon.errors import DeliveryFailed, TargetAbsent
-from daemon.models import Status
+from daemon.models import Status, Taint
 
 needs_bus = pytest.mark.skipif(
     not shutil.which("dbus-daemon"), reason="needs dbus-daemon: apt-get install dbus-daemon"
@@ -84,6 +85,26 @@ async def test_a_failure_is_an_urgent_notification_with_escaped_markup(tmp_path,
         and " &amp; more" in notification["body"]
     )
     assert notification["body"].endswith("shows the rest") and len(notification["body"]) < 600
+
+
+async def body_of(tmp_path, report):
+    """Show a report, and return the text of the notification."""
+    async with desktop(tmp_path, "body") as (env, notifications):
+        await DesktopChannel(env).send(report)
+        return json.loads(await notifications.readline())["body"]
+
+
+@needs_bus
+async def test_the_output_of_a_script_is_shown_as_it_is(tmp_path, delivery):
+    output = "PID  USER\n# 1  *root*\n__init__.py  [x](y)"
+    assert await body_of(tmp_path, delivery(output, verbatim=True)) == output
+
+
+@needs_bus
+async def test_a_strangers_word_leads_nowhere_where_the_report_is_cut(tmp_path, delivery):
+    report = delivery("Well." + "\n" * 3987 + "evil.com" + "x" * 40)
+    tainted_report = replace(report, report=replace(report.report, taint=Taint.TAINTED))
+    assert await body_of(tmp_path, tainted_report) == "Well.\nevil[.]com"
 
 
 @needs_bus

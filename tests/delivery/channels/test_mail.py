@@ -7,6 +7,7 @@ import smtplib
 import socket
 import ssl
 from dataclasses import replace
+from datetime import timedelta
 from email import policy
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from daemon.errors import DeliveryFailed
 from daemon.models import Status, Taint
 from daemon.system.http_client import shared_tls_context
 from daemon.telemetry.redaction import Secrets
+from tests.delivery.conftest import SLOT
 from tests.delivery.receivers import Mailbox
 from tests.delivery.wire import Wire
 from tests.properties import scaled_settings
@@ -308,9 +310,11 @@ async def test_a_retry_sends_mail_only_to_recipients_without_it(
             await mails.send(delivery())
         receipt = await mails.send(delivery())
     assert [recipients for recipients, _ in box.envelopes] == [
-        [f"{name}@example.org"] for name in ("bob", "cleo", "dan", "ada")
+        [f"{name}@example.org"] for name in ("bob", "dan", "ada", "cleo")
     ]
-    assert [mail["to"] for mail in box.mails] == ["bob@example.org"] * 3 + ["ada@example.org"]
+    assert [mail["to"] for mail in box.mails] == [
+        f"{name}@example.org" for name in ("bob", "bob", "ada", "bob")
+    ]
     assert {mail["cc"] for mail in box.mails} == {
         "Cleo <cleo@example.org>"
     } and "bcc" not in box.mails[0]
@@ -318,6 +322,31 @@ async def test_a_retry_sends_mail_only_to_recipients_without_it(
         box.mails[0]["reply-to"] == "ops@x.org"
         and receipt.detail == "127.0.0.1 took it for 4 recipients"
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_tried_again"), [("451 greylisted", True), ("554 no such thing", False)]
+)
+async def test_a_mail_that_is_refused_after_its_text_holds_up_no_other_recipient(
+    delivery, answer, is_tried_again
+):
+    async with Mailbox(answer, "250 taken", answer).open() as box:
+        mails = channel(box.url.replace("to=", "to=bob%40example.org,"))
+        with pytest.raises(DeliveryFailed, match=answer) as error:
+            await mails.send(delivery())
+        assert error.value.retry is is_tried_again
+        assert [mail["to"] for mail in box.mails] == ["ada@example.org"]
+        if is_tried_again:
+            with pytest.raises(DeliveryFailed, match=answer):
+                await mails.send(delivery())
+    assert [mail["to"] for mail in box.mails] == ["ada@example.org"]
+
+
+async def test_a_server_that_closes_its_service_is_told_in_its_words(delivery):
+    async with Mailbox("421 going down").open() as box:
+        with pytest.raises(DeliveryFailed, match="421 going down") as error:
+            await channel(box.url.replace("to=", "to=bob%40example.org,")).send(delivery())
+    assert error.value.retry and not box.mails
 
 
 async def test_a_repeated_mail_has_the_same_message_id(delivery):
@@ -330,6 +359,17 @@ async def test_a_repeated_mail_has_the_same_message_id(delivery):
         == second["message-id"]
         == "<01JAAAAAAAAAAAAAAAAAAAAAAA.1.0@example.org>"
     )
+
+
+async def test_a_notice_of_another_machine_has_another_message_id(notice):
+    """Both count their deliveries from 1, and both may send a digest at eight o'clock."""
+    own = replace(notice("3 checks"), created=SLOT)
+    other = replace(own, created=SLOT + timedelta(microseconds=1))
+    ids = [(await mail_of(mail))["message-id"] for mail in (own, own, other)]
+    assert ids == [
+        *["<notice.1795159800.000000.1.0@example.org>"] * 2,
+        "<notice.1795159800.000001.1.0@example.org>",
+    ]
 
 
 async def test_unusual_characters_and_extra_headers_arrive_in_the_mail(delivery):
@@ -392,6 +432,21 @@ async def test_a_mail_server_without_tls_never_receives_the_password(delivery):
         with pytest.raises(DeliveryFailed, match=r"STARTTLS.*mode=insecure"):
             await channel(box.url.replace("insecure", "starttls")).send(delivery())
     assert not box.mails
+
+
+async def test_a_mail_server_without_logins_is_no_reason_to_change_the_mode(delivery, certificate):
+    class NoLogin(Mailbox):
+        async def handle_EHLO(self, server, session, envelope, hostname, responses):  # noqa: N802 - its name is aiosmtpd's
+            session.host_name = hostname
+            return [line for line in responses if "AUTH" not in line]
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    async with NoLogin().open(tls=context, mode="starttls") as box:
+        url = f"mailto://ada:s3cret@127.0.0.1:{box.port}?from=agentd@example.org&mode=starttls&verify=no"
+        with pytest.raises(DeliveryFailed, match="SMTP AUTH") as error:
+            await channel(url).send(delivery())
+    assert "mode=" not in str(error.value)
 
 
 async def test_a_silent_mail_server_times_out_and_the_mail_is_retried(delivery):

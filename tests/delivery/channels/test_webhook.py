@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from standardwebhooks import Webhook
 
-from daemon.delivery.channels.webhook import WebhookChannel
+from daemon.delivery.channels.webhook import WebhookChannel, _shorten
 from daemon.errors import DeliveryFailed
 from daemon.models import Status, Taint
 from tests.delivery.receivers import Receiver
@@ -139,6 +139,20 @@ async def test_a_long_reason_and_a_long_title_leave_room_for_the_report(delivery
         assert "It was warm." in "".join(
             json.loads(post.body)["data"]["report"] for post in receiver.posts
         )
+
+
+@pytest.mark.parametrize("word", ["nothing ", "没有回答，", "\x01\x1f", "🦊"])
+def test_a_long_reason_is_shortened_in_few_steps_and_no_more_than_it_has_to_be(word):
+    whole, lengths = word * 10_000, []
+
+    def sanitize(text):
+        lengths.append(len(text))
+        return text
+
+    text = _shorten(whole, 3_750, sanitize)
+    assert text.endswith("…") and whole.startswith(text[:-1])
+    assert 3_744 < len(json.dumps(text, ensure_ascii=False).encode()) <= 3_750
+    assert len(lengths) < 50
 
 
 @pytest.mark.parametrize("taint", [Taint.NONE, Taint.TAINTED])

@@ -107,6 +107,45 @@ async def test_watcher_of_a_run_sees_the_change_of_model(app: ReplayedApp) -> No
             ] == [(run.id, "far", "near")]
 
 
+def outages_of(journal: Journal, **more: Any) -> ModelOutages:
+    return ModelOutages(
+        journal.incidents,
+        SimpleNamespace(wake=lambda: None),  # type: ignore[arg-type]
+        settings=SimpleNamespace(zone=ZoneInfo("UTC")),  # type: ignore[arg-type]
+        **more,
+    )
+
+
+async def wait_for_queue() -> None:
+    await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name() == "model outages"])
+
+
+async def test_an_answer_to_one_machine_ends_the_incident_that_another_has_opened(
+    tmp_path: Path,
+) -> None:
+    """Whoever opened it may be gone, or execute nothing for days."""
+    moment = 0.0
+    database = await Database.open(tmp_path / "agentd.db")
+    try:
+        journal = Journal(
+            database, clock=lambda: BEGIN, incident_settings=IncidentSettings(to=("phone",))
+        )
+        other = outages_of(journal, shared=True)
+        outages = outages_of(journal, shared=True, now=lambda: moment)
+        outages.record_answer("far")
+        await wait_for_queue()
+        other.record_failure("far", "503")
+        await other.close()
+        outages.record_answer("far")  # the journal is not asked for each answer
+        assert await journal.incidents.get_open_subjects() == {"provider far"}
+        moment = 60.0
+        outages.record_answer("far")
+        await outages.close()
+        assert await journal.incidents.get_open_subjects() == set()
+    finally:
+        await database.close()
+
+
 async def test_outages_that_the_journal_refuses_to_write_are_written_by_the_retry(
     tmp_path: Path,
 ) -> None:
@@ -118,11 +157,6 @@ async def test_outages_that_the_journal_refuses_to_write_are_written_by_the_retr
 
         await database.write(work)
 
-    async def wait_for_queue() -> None:
-        await asyncio.wait(
-            [task for task in asyncio.all_tasks() if task.get_name() == "model outages"]
-        )
-
     async def open_incidents() -> dict[str, int]:
         return {incident.subject: incident.count for incident in await journal.incidents.find()}
 
@@ -131,11 +165,7 @@ async def test_outages_that_the_journal_refuses_to_write_are_written_by_the_retr
         journal = Journal(
             database, clock=lambda: BEGIN, incident_settings=IncidentSettings(to=("phone",))
         )
-        outages = ModelOutages(
-            journal.incidents,
-            SimpleNamespace(wake=lambda: None),  # type: ignore[arg-type]
-            settings=SimpleNamespace(zone=ZoneInfo("UTC")),  # type: ignore[arg-type]
-        )
+        outages = outages_of(journal)
         await execute(
             "CREATE TRIGGER refuse_insert BEFORE INSERT ON incident"
             " WHEN NEW.subject = 'provider far' BEGIN SELECT RAISE(ABORT, 'no room'); END"

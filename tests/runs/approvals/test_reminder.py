@@ -189,3 +189,23 @@ async def test_a_reminder_does_not_wait_for_a_clock_that_was_ahead(build_harness
     await harness.approvals.handle_due()
     (reminder,) = await notices(journal, REMINDER)
     assert reminder.options["approvals"] == [approval.id]
+
+
+async def test_a_run_whose_row_is_damaged_holds_up_no_reminder_or_expiry_of_others(
+    build_harness, journal, clock
+):
+    damaged_run = await telling(build_harness(turn(write("a.md")), "Done.")).execute()
+    harness = telling(build_harness(turn(write("b.md")), "Done."))
+    run = await harness.execute()
+    assert len(await harness.find_pending()) == 2
+    await journal._db.write(
+        lambda connection: connection.execute(
+            "UPDATE run SET taint = 7 WHERE id = ?", (damaged_run.id,)
+        )
+    )
+    for hours, kind in ((18, REMINDER), (6, EXPIRED)):
+        clock.advance(hours=hours)
+        await harness.approvals.handle_due()
+        assert [notice.run for notice in await notices(journal, kind)] == [run.id]
+    assert await harness.find_pending() == []
+    assert [queued.id for queued in harness.queue] == [run.id]

@@ -73,12 +73,18 @@ async def test_file_read_counts_a_long_line_as_one(free: Call, workspace: Path) 
     assert "fewer than 6 lines" in (await free("file_read", path="long", offset=6)).text
 
 
-async def test_all_of_a_long_file_is_read_piece_by_piece(free: Call, workspace: Path) -> None:
-    lines = [f"line {number} {'x' * 80}\n" for number in range(1, 3001)]
-    (workspace / "long").write_text("".join(lines))
+@pytest.mark.parametrize(("byte", "shown"), [(b"x", "x"), (b"\xe9", r"\xe9"), (b"\x07", r"\x07")])
+async def test_all_of_a_long_file_is_read_piece_by_piece(
+    free: Call, workspace: Path, byte: bytes, shown: str
+) -> None:
+    (workspace / "long").write_bytes(
+        b"".join(b"line %d %b\n" % (number, byte * 80) for number in range(1, 3001))
+    )
+    lines = [f"line {number} {shown * 80}\n" for number in range(1, 3001)]
     offset, lines_read = 1, set[str]()
     while offset:
         text = (await free("file_read", path="long", offset=offset)).text
+        assert "characters cut" not in text
         lines_read |= set(text.splitlines(keepends=True))
         more = re.search(r"more follows: offset = (\d+)", text)
         offset = int(more[1]) if more else 0
@@ -213,12 +219,13 @@ async def test_file_list_shows_type_size_and_time_of_each_entry(
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a tmpfs, which keeps any time")
+@pytest.mark.parametrize("seconds", [2**48, 2**57])
 async def test_file_list_shows_a_file_of_a_year_that_no_calendar_has(
-    calling: Callable[[str], Call],
+    calling: Callable[[str], Call], seconds: int
 ) -> None:
     with TemporaryDirectory(dir="/dev/shm") as folder:
         Path(folder, "odd").touch()
-        os.utime(Path(folder, "odd"), (2**48, 2**48))
+        os.utime(Path(folder, "odd"), (seconds, seconds))
         call = calling(f'[paths]\nread = ["{folder}"]\n{ANYWHERE}')
         entries = (await call("file_list", path=folder)).value
     assert [(entry["name"], entry["modified"]) for entry in entries] == [("odd", "")]

@@ -589,6 +589,20 @@ async def test_long_and_compressed_bodies_are_cut(
         ), path
 
 
+@pytest.mark.parametrize("length", [99_000, 300_000])
+async def test_of_a_long_body_the_model_reads_the_beginning(
+    asking: Callable[..., Ask], server: Server, length: int
+) -> None:
+    server.says("/long", b"begin " + b"x" * length + b" end")
+    result = await asking(rule(f"here.example:{server.port}"))(
+        f"http://here.example:{server.port}/long"
+    )
+    head, _, body = result.text.partition("\n\n")
+    assert head.splitlines()[-1].endswith("read at once; this is its beginning")
+    assert body.startswith("begin xxx") and body.endswith("xxx")
+    assert len(result.text) < 100_000 and "characters cut" not in result.text
+
+
 @pytest.mark.parametrize(
     "answer",
     [

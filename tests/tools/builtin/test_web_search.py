@@ -134,6 +134,14 @@ async def test_wikipedia_is_searched_without_a_key_and_told_whom_to_reach(engine
     assert len((await search("wikipedia", engine.url, limit=1)).value) == 1
 
 
+async def test_a_hostile_excerpt_of_wikipedia_is_read_in_linear_time(engine):
+    # minutes if each < were followed to the end; the time limit of tests tells
+    page = {"key": "A", "title": "A", "excerpt": "&#" + "9" * 5000 + "<" * 500_000}
+    engine.answer = JSONResponse({"pages": [page]})
+    (hit,) = (await search("wikipedia", engine.url)).value
+    assert hit["excerpt"].startswith("\ufffd<<<")
+
+
 @pytest.mark.parametrize(
     ("answer", "expected_text", "transient"),
     [

@@ -104,6 +104,19 @@ async def test_a_run_that_is_cancelled_does_not_wait_for_a_server_that_is_slow_t
         await asyncio.wait([connection])
 
 
+async def test_the_end_of_a_connection_leaves_its_stderr_to_the_next_one():
+    async with open_server("import atexit, time; atexit.register(time.sleep, 0.5)") as server:
+        await server.tools()
+        connection = server._connection_task
+        closing = asyncio.create_task(server.close())
+        await asyncio.sleep(0)  # until it waits
+        closing.cancel()
+        await asyncio.wait([closing])
+        await server.tools()
+        await asyncio.wait([connection])
+        assert server._stderr_file is not None
+
+
 async def test_a_list_of_tools_that_does_not_end_is_left():
     change = (
         "schema = {'type': 'object'}\n"

@@ -24,6 +24,7 @@ from daemon.policy.policy import LivePolicy
 from daemon.policy.web import SAFE_METHODS, Method, Target, parse_target
 from daemon.system.http_client import shared_tls_context
 from daemon.tools.builtin.http_request.pages import PAGE_TYPES, extract_text
+from daemon.tools.executor import MAX_TEXT_BYTES
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 _MAX_CONTENT_TYPE = 300  # characters of the header
 _MAX_DEPTH = 100  # levels of a JSON answer; what is nested deeper stays text
+_CUT_NOTE = "the body is longer than what may be read at once; this is its beginning"
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 # The connection's own, which decide where a request ends and who answers it.
 _CONNECTION_HEADERS = frozenset(
@@ -273,9 +275,7 @@ def _answer_as_json(target: Target, answer: HttpResponse) -> Json:
         "body": text,
     }
     if answer.is_cut:
-        answer_json["cut"] = (
-            "the body is longer than what may be read at once; this is its beginning"
-        )
+        answer_json["cut"] = _CUT_NOTE
     elif media_type.endswith(("/json", "+json")) and _is_json(text):
         answer_json["body"] = json.loads(text)
     return answer_json
@@ -289,4 +289,7 @@ def _answer_as_text(answer_json: Json) -> str:
     body = answer_json["body"]
     if not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False)
+    room = MAX_TEXT_BYTES - len(answer_json["url"])
+    if len(body) > room:  # else the executor would cut its middle out
+        head["cut"], body = _CUT_NOTE, body[:room]
     return "\n".join([*(f"{name}: {value}" for name, value in head.items()), "", body]).rstrip()

@@ -20,13 +20,13 @@ import httpcore
 
 from daemon.errors import ToolFailed
 from daemon.policy.web import Target
+from daemon.system.http_body import begins_part
 from daemon.system.http_client import describe_connection_error
 from daemon.tools.builtin.http_request.addresses import Address, Network, explain_refusal
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
 _CONNECT_TIMEOUT = 10.0  # seconds for one address
 _MAX_ADDRESSES = 4  # a name with more is tried no further
-_GZIP_BEGINNING = b"\x1f\x8b"
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -163,8 +163,8 @@ async def _read_body(
             if decompressor is None:
                 data, chunk = data + chunk, b""
                 continue
-            if decompressor.eof:  # gzip may have several parts; what else stands there is no part
-                if not chunk.startswith(_GZIP_BEGINNING[: len(chunk)]):
+            if decompressor.eof:
+                if not begins_part(chunk):
                     break
                 decompressor = zlib.decompressobj(zlib.MAX_WBITS | 32)
             data += decompressor.decompress(chunk, max_bytes + 1 - len(data))

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from daemon.sandbox.output import decode_readable
+from daemon.system.character_references import decode_references
 
 PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _INVISIBLE_ELEMENTS = frozenset(
@@ -100,7 +101,7 @@ def _visible_texts(page: str) -> Iterator[str]:
     position = 0
     links: list[str] = []
     while (start := page.find("<", position)) >= 0:
-        yield _unescape(page[position:start])
+        yield decode_references(page[position:start])
         if page.startswith("<!--", start):
             end = page.find("-->", start)
             if end < 0:
@@ -121,16 +122,7 @@ def _visible_texts(page: str) -> Iterator[str]:
         else:
             yield "<"
             position = start + 1
-    yield _unescape(page[position:])
-
-
-def _unescape(text: str) -> str:
-    from html import unescape  # the names of 2,231 characters, which an idle daemon can do without
-
-    try:
-        return unescape(text)
-    except ValueError:  # a number of thousands of digits
-        return text
+    yield decode_references(page[position:])
 
 
 def _opened_element(page: str, start: int) -> str:
@@ -149,6 +141,6 @@ def _render_tag(tag: str, links: list[str]) -> Iterator[str]:
         yield " | "
     elif name == "a" and not closes:
         href = _HREF.search(tag)
-        links.append(_unescape(href[1]) if href else "")
+        links.append(decode_references(href[1]) if href else "")
     elif name == "a" and links and (link := links.pop()):
         yield f" ({link})"
