@@ -133,8 +133,6 @@ def agentctl_page() -> str:
     lines += [".SH EXIT STATUS"]
     for code, meaning in EXIT_CODES:
         lines += paragraph(str(code), meaning)
-    lines += paragraph("130", "Ctrl-C ended it")
-    lines += paragraph("141", "whoever read its output had gone")
     lines += examples(f"agentctl {name}" for name in ("list", "run", "report", "why", "pause"))
     return "\n".join([*lines, ".SH SEE ALSO", ".BR agentd (1)", ""])
 

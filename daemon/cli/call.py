@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daemon.cli.client import ApiError, Client, open_first
 from daemon.cli.render import DIM, stderr_stream, stdout_stream
+from daemon.cli.standard_output import READER_GONE
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,6 +30,10 @@ EXIT_CODES = (
     (UNDELIVERED, "the run succeeded, but its report could not be delivered"),
     (SKIPPED, "the run was skipped"),
     (WAITING, "the run waits for an approval"),
+    (75, "try later: a daemon has the state folder, or its database server is away"),
+    (78, "a file cannot be used: config, policy, a routine, or the database"),
+    (DETACHED, "Ctrl-C ended the command"),
+    (READER_GONE, "whoever read the output had gone"),
 )
 EXIT_CODE_BY_STATUS = {
     "succeeded": DONE,

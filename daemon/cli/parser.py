@@ -20,9 +20,10 @@ class Parser(ArgumentParser):
         """Return the value of an argument. An option or a file that is empty, as of `--run "$RUN"`
         without that variable, is refused: it would count as left out, or as the current folder.
         """
+        value = super()._get_value(action, arg_string)  # its type may say what is expected
         if not arg_string and (action.option_strings or _is_file(action)):
             raise ArgumentError(action, "must not be empty")
-        return super()._get_value(action, arg_string)
+        return value
 
     def add_subparsers(self, **settings: Any) -> Any:
         """Return what adds subcommands; each reports what it does not know with its own usage."""
