@@ -28,7 +28,6 @@ from daemon.agent.tool_calls import (
     ResultInspector,
     StepWriter,
     ToolCallRunner,
-    redact_json,
 )
 from daemon.agent.transcript import (
     PendingCall,
@@ -58,6 +57,7 @@ from daemon.models import (
     Verdict,
     max_taint,
 )
+from daemon.telemetry.redaction import redact_json
 
 if TYPE_CHECKING:
     from daemon.memory.memory import Memory
@@ -658,21 +658,22 @@ class Agent:
 
     def _redact_response(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: it is kept, shown and handed to tools."""
-        arguments = [str(call.arguments) for call in response.function_calls]
-        text = "\n".join([response.content, response.reasoning, *arguments])
-        if self._redact(text) == text:
+        content, reasoning = self._redact(response.content), self._redact(response.reasoning)
+        function_calls = tuple(
+            replace(call, arguments=redact_json(call.arguments, self._redact))
+            for call in response.function_calls
+        )
+        answered = (response.content, response.reasoning, response.function_calls)
+        if (content, reasoning, function_calls) == answered:
             return response
         from daemon.providers.extras import redact_extras
 
         extras = response.provider_extras
         return replace(
             response,
-            content=self._redact(response.content),
-            reasoning=self._redact(response.reasoning),
-            function_calls=tuple(
-                replace(call, arguments=redact_json(call.arguments, self._redact))
-                for call in response.function_calls
-            ),
+            content=content,
+            reasoning=reasoning,
+            function_calls=function_calls,
             provider_extras=redact_extras(extras, self._redact) if extras else None,
         )
 

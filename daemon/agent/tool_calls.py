@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from daemon.agent.texts import say
 from daemon.agent.transcript import PendingCall, call_step, result_step
@@ -32,6 +32,7 @@ from daemon.models import (
     ToolResult,
     Verdict,
 )
+from daemon.telemetry.redaction import redact_json
 
 if TYPE_CHECKING:
     from daemon.tools.executor import ToolExecutor
@@ -455,18 +456,6 @@ class ToolCallRunner:
         if decision and decision.note and not self.context.verbatim:
             result = replace(result, text=f"{decision.note}\n{result.text}")
         return result, seconds
-
-
-def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
-    """Return a JSON value with the secrets in its strings taken out."""
-    match value:
-        case str():
-            return redact(value)
-        case dict():
-            return {key: redact_json(item, redact) for key, item in value.items()}
-        case list():
-            return [redact_json(item, redact) for item in value]
-    return value
 
 
 def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:

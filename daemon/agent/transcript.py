@@ -22,6 +22,7 @@ several calls of a run, or leave it out.
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -508,5 +509,25 @@ def _summary_line(message: LLMMessage, limit: int, mark: str) -> str:
     return f"- {message.role}: {' '.join(filter(None, (text, calls)))}" if text or calls else ""
 
 
+# What `mark_untrusted` and `providers/facts.py::wrap` put around words of strangers.
+_MARK = re.compile(
+    r"<(?P<end>/?)(?P<kind>data|fact) "
+    r'(?:name="[^"]*" tool="[^"]*" ok="[^"]*" boundary=")?(?P<boundary>[0-9a-f]+)"?>'
+)
+
+
 def _shorten(text: str, limit: int, mark: str) -> str:
-    return text if len(text) <= limit else text[:limit] + mark
+    """Return a text cut to `limit` characters; the marks around words of strangers that lost their
+    end are closed, so that what follows is not taken for theirs, nor theirs for ours.
+    """
+    if len(text) <= limit:
+        return text
+    text = text[:limit] + mark
+    open_marks: dict[tuple[str, str], None] = {}
+    for match in _MARK.finditer(text):
+        if match["end"]:
+            open_marks.pop((match["kind"], match["boundary"]), None)
+        else:
+            open_marks[match["kind"], match["boundary"]] = None
+    ends = [f"</{kind} {boundary}>" for kind, boundary in reversed(open_marks)]
+    return " ".join([text, *ends])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from daemon.api.problems import InvalidRequest
+from daemon.system.http_body import NumberTooLarge, read_float
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -44,7 +44,11 @@ def parse_json(body: bytes) -> Any:
     if not body.strip():
         return {}
     try:
-        return json.loads(body, parse_constant=_refuse_constant, parse_float=_parse_float)
+        # decoded here: `json` takes other encodings, and half of a surrogate pair
+        text = body.decode("utf-8-sig")
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=read_float)
+    except NumberTooLarge as error:
+        raise InvalidRequest(f"the body is not JSON that can be read: {error}") from None
     except json.JSONDecodeError as error:
         raise InvalidRequest(
             f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
@@ -75,15 +79,6 @@ def refuse_lone_surrogates(raw: bytes, value: Any) -> None:
             "the body is not JSON that can be read: a text in it has half of a surrogate pair, "
             f"\\u{ord(error.object[error.start]):04x}"
         ) from None
-
-
-def _parse_float(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise InvalidRequest(
-            f"the body is not JSON that can be read: {text:.40} is larger than any number"
-        )
-    return number
 
 
 def _refuse_constant(name: str) -> None:

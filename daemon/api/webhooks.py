@@ -104,8 +104,10 @@ def make_hooks_application(hooks: Hooks) -> Starlette:
         refuse_lone_surrogates(raw_body, body)
         if is_github:  # the body itself does not say what has happened
             body = {"event": event[:MAX_ID_LENGTH], "payload": body}
+        # in a thread, as a body that was made to be slow keeps nobody else waiting there
+        body = await asyncio.to_thread(hooks.secrets.redact_json, body)
         try:
-            run = await hooks.start(name, event=message_id, body=hooks.secrets.redact_json(body))
+            run = await hooks.start(name, event=message_id, body=body)
         except DaemonError as error:
             log.info("webhook.refused", routine=name, message=message_id, reason=str(error))
             raise

@@ -268,6 +268,7 @@ async def _build(
         queue=queue,
         clock=clock,
         budget_ledger=budget_ledger,
+        redact=secrets.redact,
     )
     chat_inbound = []
     if chats:
@@ -281,6 +282,7 @@ async def _build(
                 approvals=approvals,
                 engine=engine,
                 clock=clock,
+                redact=secrets.redact,
             )
         )
     parts = RunParts(

@@ -57,8 +57,16 @@ def parse_command(text: str) -> tuple[str, str] | None:
 class ChatCommands:
     """Execute the commands of allowed people."""
 
-    def __init__(self, engine: RoutineEngine, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: RoutineEngine,
+        journal: Journal,
+        clock: Clock,
+        *,
+        redact: Callable[[str], str],
+    ) -> None:
         self._engine, self._journal, self._clock = engine, journal, clock
+        self._redact = redact
         self._handlers: Mapping[str, Callable[[ChatCommand], Awaitable[str]]] = {
             "start": self._help,
             "help": self._help,
@@ -82,7 +90,7 @@ class ChatCommands:
         name, text = _split_name(command.text)
         if not name:
             raise Refused("which routine? /run NAME")
-        words = "\n\n".join(filter(None, (text, command.quotation)))
+        words = self._redact("\n\n".join(filter(None, (text, command.quotation))))
         run_input = input_by_hand(words, is_tainted=bool(command.quotation)) if words else None
         run = await self._engine.run_now(name, event=command.origin.event, run_input=run_input)
         targets = [

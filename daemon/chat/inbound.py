@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,7 @@ class InboundServices:
     approvals: Approvals
     engine: RoutineEngine
     clock: Clock
+    redact: Callable[[str], str]
 
 
 class ChatInbound:
@@ -80,7 +82,9 @@ class ChatInbound:
         self.name = name
         self._chat, self._channel, self._live_answers = chat, channel, live_answers
         self._services = services
-        self._commands = ChatCommands(services.engine, services.journal, services.clock)
+        self._commands = ChatCommands(
+            services.engine, services.journal, services.clock, redact=services.redact
+        )
         self._position = ""
         self._handled_ids: deque[str] = deque(maxlen=_MAX_HANDLED_IDS)
         """The ids of the last events that were handled, oldest first."""

@@ -29,6 +29,9 @@ EXIT_CODES = (
     (UNDELIVERED, "the run succeeded, but its report could not be delivered"),
     (SKIPPED, "the run was skipped"),
     (WAITING, "the run waits for an approval"),
+    (75, "try later: a daemon has the state folder, or its database server is away"),
+    (78, "a file cannot be used: config, policy, a routine, or the database"),
+    (DETACHED, "Ctrl-C ended the command"),
 )
 EXIT_CODE_BY_STATUS = {
     "succeeded": DONE,

@@ -257,7 +257,8 @@ class _HttpAnswer:
     """The status and headers of an HTTP answer, whose body is read from the socket on demand."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._buffer = connection, b""
+        # no bytes: of these each piece that comes would copy all that came before
+        self._connection, self._buffer = connection, bytearray()
         status_line, *lines = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         _, _, status = status_line.partition(" ")
         if not (status_line.startswith("HTTP/") and status[:3].isdecimal()):
@@ -281,15 +282,17 @@ class _HttpAnswer:
             self._read_until(b"\r\n", on_idle)
 
     def _read_until(self, delimiter: bytes, on_idle: Callable[[], None] | None = None) -> bytes:
-        while delimiter not in self._buffer:
+        while (end := self._buffer.find(delimiter)) < 0:
             self._receive(on_idle)
-        data, _, self._buffer = self._buffer.partition(delimiter)
+        data = bytes(self._buffer[:end])
+        del self._buffer[: end + len(delimiter)]
         return data
 
     def _read_exactly(self, size: int, on_idle: Callable[[], None] | None = None) -> bytes:
         while len(self._buffer) < size:
             self._receive(on_idle)
-        data, self._buffer = self._buffer[:size], self._buffer[size:]
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
         return data
 
     def _receive(self, on_idle: Callable[[], None] | None) -> None:

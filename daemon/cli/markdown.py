@@ -150,7 +150,8 @@ def _pieces(node: SyntaxTreeNode, style: str) -> Iterator[Piece]:
                 child_style = _STYLES.get(child.type, "")
                 yield from _pieces(child, ";".join(filter(None, (style, child_style))))
             case _:
-                yield child.content, style
+                # sanitized again: `&#13;` and, in `<https://…>`, `%0d` are characters only now
+                yield sanitize(child.content), style
 
 
 def _link_pieces(node: SyntaxTreeNode, text: str, address: str, style: str) -> Iterator[Piece]:

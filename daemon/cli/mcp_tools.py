@@ -145,7 +145,10 @@ def run_routine(call: Call) -> dict[str, Any]:
         if "run" not in problem.body:
             raise
         answer = _wait_for_end(call, problem.body["run"])
-        return {"remark": "this run was under way already; no other was started", **answer}
+        remarks = ["this run was under way already; no other was started"]
+        if "remark" in answer:
+            remarks.append(answer["remark"])
+        return {**answer, "remark": "; ".join(remarks)}
     return _wait_for_end(call, run["id"])
 
 
@@ -233,7 +236,7 @@ def inspect(call: Call) -> dict[str, Any]:
     for step in reversed(call.request_items(f"/v1/runs/{run_id}/steps?limit=1000")):
         description = _describe_step(step, call.text_characters)
         characters += len(json.dumps(description, ensure_ascii=False))
-        if characters > MAX_STEP_CHARACTERS:
+        if steps and characters > MAX_STEP_CHARACTERS:  # the newest is always shown
             left_out += 1
         else:
             steps.insert(0, description)

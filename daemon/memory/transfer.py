@@ -25,6 +25,7 @@ from daemon.store.rows import clean, from_microseconds, to_microseconds
 
 FORMAT = "agentd-memory/1"
 _MAX_POSITION = 2**31
+_MAX_ID = 2**63 - 1  # of a row, in either database
 _DIGEST = re.compile(r"-?[0-9]{1,19}")
 # Items or runs per page.
 _PAGE = 200
@@ -38,10 +39,16 @@ class ExportPage(NamedTuple):
 
 
 def export(connection: Connection, cursor: str | None) -> ExportPage:
-    """Return the page of an export at a cursor, None for the first: items, then runs."""
-    kind, _, last_id = (cursor or "item:0").partition(":")
+    """Return the page of an export at a cursor, None for the first: items, then runs.
+
+    Raises ValueError for a cursor that no page has returned.
+    """
+    kind, _, last_id_text = (cursor or "item:0").partition(":")
+    last_id = int(last_id_text or 0)
+    if not 0 <= last_id <= _MAX_ID:
+        raise ValueError(f"no row has the id {last_id}")
     if kind == "item":
-        items = rows.items_in(connection, "id > ? ORDER BY id LIMIT ?", (int(last_id or 0), _PAGE))
+        items = rows.items_in(connection, "id > ? ORDER BY id LIMIT ?", (last_id, _PAGE))
         lines = [{"form": FORMAT}] if cursor is None else []
         lines += [_item(item) for item in items]
         return ExportPage(lines, f"item:{items[-1].id}" if len(items) == _PAGE else "run:0")
@@ -50,7 +57,7 @@ def export(connection: Connection, cursor: str | None) -> ExportPage:
             "SELECT id, run_id, routine, goal, status, started, ended FROM memory_run WHERE id > ? "
             "ORDER BY id LIMIT ?"
         ),
-        (int(last_id or 0), _PAGE),
+        (last_id, _PAGE),
     ).fetchall()
     return ExportPage(
         [_run(connection, row) for row in run_rows],

@@ -54,7 +54,12 @@ def explain(
             text=str(part),
             verdict=judge_part(part, policy.rules, routine=routine, default=policy.default),
             rules=() if part.refusal else tuple(rule for rule in rules if applies_to(rule, part)),
-            reads=tuple(names[0] for names in part.paths),
+            # any word may name a file, and so is judged as one; an option most likely does not
+            reads=tuple(
+                names[0]
+                for names in part.paths
+                if not (names[0].startswith("-") and names[0] in part.words)
+            ),
             target=part.target,
         )
         for part in parts

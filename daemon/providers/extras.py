@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from daemon.telemetry.redaction import redact_json
+
 # Blocks that their vendor signed or encrypted. With one character changed, the vendor refuses the
 # whole conversation.
 _SIGNED = frozenset({"thinking", "redacted_thinking", "reasoning"})
@@ -17,22 +19,11 @@ def redact_extras(extras: Any, redact: Callable[[str], str]) -> Any:
     payload is first sent back: later signed blocks are bound to everything sent before them.
     """
     if not isinstance(extras, dict) or not isinstance(extras.get("blocks"), list):
-        return _redact(extras, redact)
+        return redact_json(extras, redact)
     blocks = []
     for block in extras["blocks"]:
-        redacted_block = _redact(block, redact)
+        redacted_block = redact_json(block, redact)
         if redacted_block != block and isinstance(block, dict) and block.get("type") in _SIGNED:
             return None
         blocks.append(redacted_block)
     return {**extras, "blocks": blocks}
-
-
-def _redact(value: Any, redact: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return redact(value)
-        case dict():
-            return {key: _redact(item, redact) for key, item in value.items()}
-        case list():
-            return [_redact(item, redact) for item in value]
-    return value

@@ -10,7 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from daemon.errors import NotFound
+import structlog
+
+from daemon.errors import DaemonError, DatabaseAway, NotFound
 from daemon.models import Json
 from daemon.system.coalescing_queue import CoalescingQueue
 from daemon.telemetry.span_exporter import SpanExporter
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from daemon.definitions.config.live import LiveConfig
     from daemon.store.journal import Journal
     from daemon.system.clock import Clock
+
+log = structlog.get_logger()
 
 # As the conventions call them (gen_ai.provider.name), by the host they answer on; others go by
 # their kind.
@@ -126,15 +130,24 @@ class RunTracer:
         for run_id in runs:
             try:
                 run = await self._journal.runs.get(run_id)
-            except NotFound:
-                continue  # forgotten meanwhile
-            if run.status.has_ended:
+                if not run.status.has_ended:
+                    continue
                 steps = await self._journal.runs.get_steps(run.id)
                 vendor = self.vendor(run.provider) if run.provider else ""
-                for span in spans_of_run(
-                    run, steps, provider=vendor, with_content=self.with_content
-                ):
-                    self.add(span)
+                # a list, so that of a run with a damaged step nothing is added
+                spans = list(
+                    spans_of_run(run, steps, provider=vendor, with_content=self.with_content)
+                )
+            except NotFound:
+                continue  # forgotten meanwhile
+            except DatabaseAway:
+                raise  # it is tried again
+            except (DaemonError, AttributeError, LookupError, TypeError, ValueError) as error:
+                # a damaged row stays so, and would keep the spans of all other runs back
+                log.warning("traces.run_left_out", run=run_id, error=str(error))
+                continue
+            for span in spans:
+                self.add(span)
 
     async def _export_queued(self, _: Sequence[str]) -> None:
         """Export the queued spans in a thread, as the first one imports the SDK."""

@@ -116,6 +116,10 @@ class SpendingRepository(Repository):
 
         return self._db.submit(work, lazily=True)
 
+    async def wait_until_written(self) -> None:
+        """Wait until each call that `record` was given is written, or could not be."""
+        await self._db.drain()
+
     async def get_totals(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
         """Return cost and tokens of the ended calls since then, then cost and tokens reserved by
         calls under way; of a routine, or of all for an empty name. Costs are billionths of a

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
@@ -121,6 +122,18 @@ async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], li
         body.clear()
         raise
     return bytes(body)
+
+
+class NumberTooLarge(ValueError):
+    """A number of a JSON text is beyond any float: Python reads an infinity, which is no JSON."""
+
+
+def read_float(text: str) -> float:
+    """Return the number in a JSON text, as its `parse_float`. Raises NumberTooLarge."""
+    number = float(text)
+    if math.isinf(number):
+        raise NumberTooLarge(f"{text:.40} is larger than any number")
+    return number
 
 
 class TooManyValues(ValueError):

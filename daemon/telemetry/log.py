@@ -477,7 +477,11 @@ class _LibraryHandler(logging.Handler):
         self.output.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
-        message, place = record.getMessage(), ""
+        place = ""
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001  # arguments that do not fit are no fault of who logs here
+            message = str(record.msg)
         if record.exc_info and record.exc_info[1] is not None:
             place = _place_of(record.exc_info[1])
         # asyncio puts objects with their numbers and addresses into its messages, one to a line

@@ -267,7 +267,9 @@ def _render_family(
         labels_text = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
         if labels_text:
             labels_text = "{" + labels_text + "}"
-        yield f"{name}{suffix}{labels_text} {value:.10g}"
+        # ten digits would round a counter: rates over it would be 0, then a jump
+        number = f"{value:d}" if isinstance(value, int) else f"{value:.10g}"
+        yield f"{name}{suffix}{labels_text} {number}"
 
 
 def _escape(text: str) -> str:

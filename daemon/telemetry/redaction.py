@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
@@ -34,6 +35,8 @@ MARK = "[redacted]"
 # Shorter values are also ordinary words or numbers: taking them out would ruin text and protect
 # nothing.
 SHORTEST_LENGTH = 8
+# Of the patterns below, `://:x@` is the shortest text that one of them changes.
+_SHORTEST_MATCH = 6
 # Of an environment variable, a byte that is not UTF-8 is a lone surrogate.
 _ERRORS = "surrogateescape"
 # From this length on, and with a digit or a sign in it, a password is no part of any other word.
@@ -42,6 +45,21 @@ DISTINCT_LENGTH = 12
 # the journal and to the memory. To redact a shorter text costs no more than to find it in the
 # cache; longer texts, and more of them, would take too much memory.
 _CACHED_LENGTHS, _MAX_CACHED_TEXTS = (500, 5_000), 256
+
+# What may stand before a secret in JSON, `repr` or an address: its last character is no letter of
+# the word behind it.
+_ESCAPES = (r"\\[bfnrt]", r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}", "%[0-9a-fA-F]{2}")
+
+
+def _begin(start: str, *, before: str = r"\w") -> str:
+    """Return a pattern of `start` (a pattern of a fixed width) where no character `before` stands
+    before it, unless it ends an escape such as `\\n`.
+
+    The boundary is looked at behind `start`, as `re` finds letters faster than a boundary.
+    """
+    escapes = "".join(f"|(?<={escape}{start})" for escape in _ESCAPES)
+    return f"{start}(?:(?<!{before}{start}){escapes})"
+
 
 # (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. No pattern
 # can begin inside of what it runs over, so a text made to be slow (`sk-sk-sk-…`) takes no longer
@@ -59,7 +77,11 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     # what was there
     (
         ("uthorization", "UTHORIZATION"),
-        r"""(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?)(?:(?:bearer|basic|token|digest|negotiate)\s+)?[^\s"'\\,;]+""",
+        (
+            r"""(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?)"""
+            r"(?:(?:bearer|basic|token|digest|negotiate)\s+|[a-z][a-z0-9_-]{1,20}[ \t]+)?"
+            r"""[^\s"'\\,;]+"""
+        ),
         rf"\1{MARK}",
     ),
     (
@@ -73,42 +95,59 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         r"""(?i)(api[-_]?key\\?["']?\s*[:=]\s*\\?["']?)[^\s"'\\,;&]{16,}""",
         rf"\1{MARK}",
     ),
-    (("earer ", "EARER "), r"(?i)\b(bearer +)[A-Za-z0-9._~+/=-]{16,}", rf"\1{MARK}"),
-    # a digit is asked for: `sk-fading-circle-animation-delay` is a class name, not a key
-    (("sk-",), r"(?<![A-Za-z0-9_-])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}", MARK),
     (
-        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{22,})",
+        ("earer ", "EARER "),
+        rf"(?i)({_begin('bearer')} +)[A-Za-z0-9._~+/=-]{{16,}}",
+        rf"\1{MARK}",
+    ),
+    # a digit is asked for: `sk-fading-circle-animation-delay` is a class name, not a key
+    (
+        ("sk-",),
+        _begin("sk-", before="[A-Za-z0-9_-]") + r"(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}",
         MARK,
     ),
-    (("glpat-",), r"\bglpat-[A-Za-z0-9_-]{20,}", MARK),
-    (("xox",), r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}", MARK),
-    (("AIza",), r"\bAIza[A-Za-z0-9_-]{35}", MARK),
-    (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", MARK),
+    (
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+        _begin("gh[pousr]_") + r"[A-Za-z0-9]{20,}",
+        MARK,
+    ),
+    (("github_pat_",), _begin("github_pat_") + r"[A-Za-z0-9_]{22,}", MARK),
+    (("glpat-",), _begin("glpat-") + r"[A-Za-z0-9_-]{20,}", MARK),
+    (("xox",), _begin("xox[abeoprs]-") + r"[A-Za-z0-9-]{10,}", MARK),
+    (("AIza",), _begin("AIza") + r"[A-Za-z0-9_-]{35}", MARK),
+    (("AKIA", "ASIA"), _begin("A[KS]IA") + r"[A-Z0-9]{16}\b", MARK),
     # further forms of which the vendors say that they are secrets; gitleaks lists them, too
-    (("npm_",), r"\bnpm_[A-Za-z0-9]{36}\b", MARK),
-    (("hf_",), r"\bhf_[A-Za-z]{34}\b", MARK),
+    (("npm_",), _begin("npm_") + r"[A-Za-z0-9]{36}\b", MARK),
+    (("hf_",), _begin("hf_") + r"[A-Za-z]{34}\b", MARK),
     (
         ("glsa_", "glc_"),
-        r"\bgl(?:sa_[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}|c_[A-Za-z0-9+/]{32,400}={0,3})",
+        _begin("gl") + r"(?:sa_[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}|c_[A-Za-z0-9+/]{32,400}={0,3})",
         MARK,
     ),
-    (("glptt-", "gldt-", "glrt-"), r"\bgl(?:ptt|dt|rt)-[A-Za-z0-9_-]{20,}", MARK),
-    (("dop_v1_", "doo_v1_", "dor_v1_"), r"\bdo[opr]_v1_[a-f0-9]{64}\b", MARK),
-    (("SG.",), r"\bSG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50}", MARK),
-    (("k_live_", "k_prod_"), r"\b[rs]k_(?:live|prod)_[A-Za-z0-9]{16,}", MARK),
-    (("pypi-AgE",), r"\bpypi-AgE[A-Za-z0-9_-]{50,}", MARK),
-    (("AGE-SECRET-KEY-1",), r"\bAGE-SECRET-KEY-1[A-Z0-9]{58}", MARK),
-    (("xapp-",), r"\bxapp-\d-[A-Z0-9]+-\d+-[A-Za-z0-9]{16,}", MARK),
-    (("ya29.",), r"\bya29\.[A-Za-z0-9_-]{20,}", MARK),
-    (("GOCSPX-",), r"\bGOCSPX-[A-Za-z0-9_-]{28}", MARK),
-    (("shpat_", "shpca_", "shppa_", "shpss_"), r"\bshp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}\b", MARK),
-    (("hvs.", "hvb."), r"\bhv[bs]\.[A-Za-z0-9_-]{80,}", MARK),
-    (("dapi",), r"\bdapi[a-f0-9]{32}(?:-\d)?\b", MARK),
-    (("lin_api_",), r"\blin_api_[A-Za-z0-9]{40}\b", MARK),
-    (("sq0csp-", "sq0atp-"), r"\bsq0(?:csp-[A-Za-z0-9_-]{43}|atp-[A-Za-z0-9_-]{22})", MARK),
+    (("glptt-", "gldt-", "glrt-"), _begin("gl") + r"(?:ptt|dt|rt)-[A-Za-z0-9_-]{20,}", MARK),
+    (("dop_v1_", "doo_v1_", "dor_v1_"), _begin("do[opr]_v1_") + r"[a-f0-9]{64}\b", MARK),
+    (("SG.",), _begin(r"SG\.") + r"[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50}", MARK),
+    (("k_live_", "k_prod_"), _begin("[rs]k_(?:live|prod)_") + r"[A-Za-z0-9]{16,}", MARK),
+    (("pypi-AgE",), _begin("pypi-AgE") + r"[A-Za-z0-9_-]{50,}", MARK),
+    (("AGE-SECRET-KEY-1",), _begin("AGE-SECRET-KEY-1") + r"[A-Z0-9]{58}", MARK),
+    (("xapp-",), _begin("xapp-") + r"\d-[A-Z0-9]+-\d+-[A-Za-z0-9]{16,}", MARK),
+    (("ya29.",), _begin(r"ya29\.") + r"[A-Za-z0-9_-]{20,}", MARK),
+    (("GOCSPX-",), _begin("GOCSPX-") + r"[A-Za-z0-9_-]{28}", MARK),
+    (
+        ("shpat_", "shpca_", "shppa_", "shpss_"),
+        _begin("shp(?:at|ca|pa|ss)_") + r"[A-Fa-f0-9]{32}\b",
+        MARK,
+    ),
+    (("hvs.", "hvb."), _begin(r"hv[bs]\.") + r"[A-Za-z0-9_-]{80,}", MARK),
+    (("dapi",), _begin("dapi") + r"[a-f0-9]{32}(?:-\d)?\b", MARK),
+    (("lin_api_",), _begin("lin_api_") + r"[A-Za-z0-9]{40}\b", MARK),
+    (
+        ("sq0csp-", "sq0atp-"),
+        _begin("sq0") + r"(?:csp-[A-Za-z0-9_-]{43}|atp-[A-Za-z0-9_-]{22})",
+        MARK,
+    ),
     # a bot of Telegram: its number and 35 characters
-    ((":AA",), r"\b\d{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])", MARK),
+    ((":AA",), _begin(r"\d{8}") + r"\d{0,2}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])", MARK),
     (
         ("hooks.slack.com/",),
         r"(hooks\.slack\.com/(?:services|workflows|triggers)/)[A-Z0-9]{8,}/[A-Za-z0-9/]{20,}",
@@ -122,7 +161,8 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (
         ("eyJ",),
-        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+        _begin("eyJ", before="[A-Za-z0-9_-]")
+        + r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
         MARK,
     ),
     (("://",), r"""(://[^/\s:@"'\\]*:)[^\s/"'\\]+(?=@)""", rf"\1{MARK}"),
@@ -181,9 +221,8 @@ class Secrets:
             json.dumps(value)[1:-1],
         }
         for form in forms_of_word - forms_replaced_everywhere:
-            # in JSON the letter before it may be the end of an escape: `\nstaging1`
-            boundary = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
-            self._words[form] = re.compile(rf"{boundary}{re.escape(form)}(?![^\W_])")
+            begin = _begin(re.escape(form), before=r"[^\W_]")
+            self._words[form] = re.compile(rf"{begin}(?![^\W_])")
         # its base64 is no word of any language
         forms = {*self._forms_and_clean_texts[0], *self._words, *_base64_forms_of(value)}
         self._forms_and_clean_texts = (
@@ -220,13 +259,20 @@ class Secrets:
                 self.add(value.rpartition(" ")[2])  # without `Bearer `
 
     def add_environment(self, env: Mapping[str, str]) -> None:
-        """Add the values of variables whose names are those of secrets; paths of files are not."""
+        """Add the values of variables whose names are those of secrets, paths of files excepted,
+        and what is secret in an address.
+        """
         for name, value in env.items():
-            if is_secret_name(name) and not value.startswith("/") and not is_ordinary_word(value):
-                self.add_word(value)
+            if is_secret_name(name) and not _is_path(value):
+                if not is_ordinary_word(value):
+                    self.add_word(value)
+            elif "://" in value:
+                self.add_address(value)
 
     def redact(self, text: str) -> str:
         """Return the text without secrets."""
+        if len(text) < _SHORTEST_MATCH:
+            return text
         forms, clean_texts = self._forms_and_clean_texts
         shortest, longest = _CACHED_LENGTHS
         is_cacheable = shortest <= len(text) <= longest
@@ -249,21 +295,29 @@ class Secrets:
 
     def redact_json(self, value: Any) -> Any:
         """Return the JSON value with its strings, keys included, redacted."""
-        if isinstance(value, str):
-            return self.redact(value)
-        if isinstance(value, dict):
-            redacted_items: dict[Any, Any] = {}
-            for key, item in value.items():
-                redacted_key = clean_key = self.redact_json(key)
-                number = 1
-                while redacted_key in redacted_items:  # of two secrets
-                    number += 1
-                    redacted_key = f"{clean_key} ({number})"
-                redacted_items[redacted_key] = self.redact_json(item)
-            return redacted_items
-        if isinstance(value, list | tuple):
-            return [self.redact_json(item) for item in value]
-        return value
+        return redact_json(value, self.redact)
+
+
+def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return a JSON value with its strings, keys included, redacted.
+
+    Of keys that become the same, each but the first gets a number.
+    """
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        redacted_items: dict[Any, Any] = {}
+        numbers: dict[Any, int] = {}
+        for key, item in value.items():
+            redacted_key = clean_key = redact_json(key, redact)
+            while redacted_key in redacted_items:  # of two secrets
+                numbers[clean_key] = number = numbers.get(clean_key, 1) + 1
+                redacted_key = f"{clean_key} ({number})"
+            redacted_items[redacted_key] = redact_json(item, redact)
+        return redacted_items
+    if isinstance(value, list | tuple):
+        return [redact_json(item, redact) for item in value]
+    return value
 
 
 def _forms_of(value: str) -> set[str]:
@@ -274,6 +328,8 @@ def _forms_of(value: str) -> set[str]:
     decoded = value.encode(errors=_ERRORS).decode(errors="replace")
     forms: set[str] = set()
     for text in (value, decoded):
+        if len(text) < SHORTEST_LENGTH:  # one sign for several bytes
+            continue
         forms |= {
             text,
             json.dumps(text)[1:-1],
@@ -453,6 +509,13 @@ def looks_random(word: str) -> bool:
 def may_be_part_of_word(value: str) -> bool:
     """Tell whether a secret may be a part of an ordinary word."""
     return len(value) < DISTINCT_LENGTH or value.isalpha()
+
+
+def _is_path(value: str) -> bool:
+    """Tell whether a value is the path of a file, and not base64 that begins with a slash."""
+    pieces = re.split(r"[^A-Za-z0-9]+", value)
+    has_words_only = all(_ORDINARY_WORD.fullmatch(piece) for piece in pieces)
+    return value.startswith("/") and (has_words_only or os.path.lexists(value))
 
 
 def is_ordinary_word(value: str) -> bool:

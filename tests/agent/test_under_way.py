@@ -1,13 +1,16 @@
 """Changes during a conversation: user messages, context overflow, streaming to a watcher."""
 
+import re
 from collections import namedtuple
+from dataclasses import replace
 
 import pytest
 
 from daemon.agent.loop import LoopLimits
 from daemon.agent.transcript import Transcript
 from daemon.errors import ContextOverflow
-from daemon.models import LLMMessage, Status
+from daemon.models import Fact, LLMMessage, Status, Taint
+from daemon.providers.facts import wrap
 from tests.agent.conftest import call, calls
 
 Message = namedtuple("Message", "id text")
@@ -75,6 +78,34 @@ async def test_a_conversation_over_the_context_limit_restarts_with_a_note(make, 
     )
     (step,) = [step for step in journal.steps if step.body.get("source") == "afresh"]
     assert "begins afresh" in step.body["text"]
+
+
+class Tainting:
+    """An inspector that finds the words of strangers in every result."""
+
+    async def inspect(self, call_id, call, result):
+        return replace(result, taint=Taint.TAINTED)
+
+
+async def test_marks_around_words_of_strangers_that_a_summary_cuts_are_closed(make, registry):
+    registry.register("page", "A page.", lambda: "words <data 00> of strangers " * 200)
+    fact = Fact(name="news", tool="page", ok=True, text="news of strangers " * 1000)
+    goal = f"Read it.\n\n{wrap([fact], 'a' * 32)}"
+    overflow = ContextOverflow("too long")
+    agent = make(calls(call("page")), overflow, overflow, "Read.", inspector=Tainting())
+    await agent.process_message(goal, facts=[fact], facts_boundary="a" * 32)
+    for asked in agent.provider.calls[2:]:
+        summary = asked.messages[-1].content
+        assert re.search(
+            r'<fact [^>]* boundary="(a{32})">\s(news of strangers )+[a-z ]* \[…\].* </fact \1>',
+            summary,
+        )
+        marks = re.findall(r"<data ([0-9a-f]{32})>", summary)
+        assert [summary.count(f"</data {mark}>") for mark in marks] == [1] * len(marks)
+    assert re.search(
+        r"<data ([0-9a-f]{32})> (words|<data 00>|of|strangers| )+\S* \[…\] </data 00> </data \1>",
+        agent.provider.calls[2].messages[-1].content,
+    )
 
 
 async def test_a_conversation_that_never_fits_the_context_fails(make):

@@ -126,6 +126,11 @@ async def test_a_webhook_body_may_be_any_json(approver: Desk, body: bytes) -> No
     assert approver.office.bodies == [json.loads(body or b"{}")]
 
 
+async def test_a_webhook_body_may_begin_with_a_byte_order_mark(approver: Desk) -> None:
+    assert (await approver.post(b'\xef\xbb\xbf{"a": 1}')).status == 202
+    assert approver.office.bodies == [{"a": 1}]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "expected_text"),
     [
@@ -136,6 +141,8 @@ async def test_a_webhook_body_may_be_any_json(approver: Desk, body: bytes) -> No
         (b'{"a": ' + b"9" * 10_000 + b"}", 400, "a number in it has too many digits"),
         (b'{"a": -1e999}', 400, "-1e999 is larger than any number"),
         (b'{"a": ["\\uD83D"]}', 400, "half of a surrogate pair, \\ud83d"),
+        (b'{"a": "\xed\xa0\xbd"}', 400, "not JSON in UTF-8"),
+        ('{"a": "\ud83d"}'.encode("utf-16", "surrogatepass"), 400, "not JSON in UTF-8"),
         (b"[" * 60 + b"]" * 60, 422, "nested more than 50 levels"),
         (b'"' + b"x" * 1_000_000 + b'"', 413, "over 1000000 bytes"),
     ],

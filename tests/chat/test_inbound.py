@@ -553,6 +553,44 @@ async def test_a_reply_to_the_question_of_a_waiting_run_is_told_to_that_run(app,
         assert len(await app.asks()) == 1
 
 
+TOKEN = "ghp_0123456789abcdefghij0123456789abcdef"
+
+
+async def test_a_secret_that_a_person_writes_is_in_no_row_of_the_journal(app, telegram):
+    async with app:
+        app.model.enqueue("Noted.", WRITE, "Noted, too.", "Full.")
+        telegram.files["documents/f"] = f"it was {TOKEN}".encode()
+        document = {"file_id": "f", "file_name": "key.txt", "file_size": 47}
+        telegram.write(None, caption=f"remember {TOKEN}", document=document)
+        await app.take()
+        telegram.write("write it")
+        await app.take()
+        question = next(message for message in telegram.messages if message.buttons)
+        telegram.write(f"with {TOKEN}", reply_to=question.id)
+        await app.take()
+        telegram.press("Approve", message=question)
+        await app.take()
+        telegram.write(f"/run disks {TOKEN}")
+        await app.take()
+        runs = await app.daemon.store.journal.runs.find()
+        assert len(runs) == 3
+        inputs = [await app.daemon.store.journal.runs.get_input(run.id) for run in runs]
+        steps = [await app.steps(run) for run in runs]
+        texts = f"{runs} {inputs} {steps} {app.model.calls}"
+    assert TOKEN not in texts
+    for redacted_text in ("remember", "it was", "with"):
+        assert f"{redacted_text} [redacted]" in texts
+
+
+async def test_a_secret_that_a_person_says_to_an_ended_run_is_not_in_the_journal(app):
+    async with app:
+        app.model.enqueue("Full.", "Noted.")
+        run = await app.run("disks")
+        message = await app.daemon.runs.conversations.tell(run, f"use {TOKEN}", event="e")
+        answer = await app.finish(message.run.id)
+        assert (answer.goal, answer.report) == ("use [redacted]", "Noted.")
+
+
 async def test_the_token_is_in_no_log(app, telegram):
     async with app:
         app.model.enqueue(f"The token is {telegram.TOKEN}.")

@@ -16,7 +16,8 @@ import pytest
 
 from daemon.agent.texts import say
 from daemon.api.schemas import CheckView, ReloadView, views_of_faults
-from daemon.cli.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
+from daemon.app.main import EXIT_CODES as CODES_WITHOUT_DAEMON
+from daemon.cli.call import DETACHED, EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.client import Unreachable
 from daemon.cli.doctor import write_checks
 from daemon.cli.main import _report_unreachable
@@ -797,6 +798,8 @@ async def test_help_lists_every_verb_and_exit_code(tmp_path: Path) -> None:
     assert result.code == 0
     assert all(f"  {name} " in result.out for name in VERBS)
     assert all(f"  {code}  {about}" in result.out for code, about in EXIT_CODES)
+    without_daemon = {code for _, code in CODES_WITHOUT_DAEMON}
+    assert {*without_daemon, DETACHED} <= dict(EXIT_CODES).keys()
     assert "--detach" in (await agentctl(tmp_path / "none.sock", "help", "run")).out
     assert "--since" in (await agentctl(tmp_path / "none.sock", "logs", "--help")).out
 

@@ -11,11 +11,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from daemon.cli.call import quote, socket_candidates, start_command
-from daemon.cli.client import ApiError, Client, ConnectionLost, Unreachable, open_first
+from daemon.cli.client import (
+    ApiError,
+    Client,
+    ConnectionLost,
+    Unreachable,
+    _HttpAnswer,
+    open_first,
+)
 from daemon.definitions.paths import socket_paths
 
 
@@ -54,6 +63,25 @@ def test_a_chunked_answer_is_put_together(tmp_path: Path) -> None:
     body = b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\n" + b'{"a\r\n4\r\n":1}\r\n0\r\n\r\n'
     with answering(tmp_path, HEAD + body) as path:
         assert Client(path).request("GET", "/") == {"a": 1}
+
+
+class Piece(bytes):
+    """Bytes that count those which are copied to append it to them; a bytearray grows instead."""
+
+    copied = 0
+
+    def __radd__(self, other: object) -> bytes:
+        if isinstance(other, bytes):
+            Piece.copied += len(other)
+        return NotImplemented
+
+
+def test_an_answer_in_many_pieces_is_not_copied_for_each_of_them() -> None:
+    head = HEAD + b"Content-Length: 100000\r\n\r\n"
+    pieces = iter([Piece(head), *[Piece(b"x" * 1000)] * 100])
+    connection: Any = SimpleNamespace(recv=lambda size: next(pieces))
+    assert _HttpAnswer(connection).read_body() == b"x" * 100_000
+    assert Piece.copied == 0
 
 
 @pytest.mark.parametrize(

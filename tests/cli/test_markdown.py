@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemon.cli.markdown import format_report
@@ -102,7 +102,9 @@ def test_a_table_that_is_too_wide_becomes_texts() -> None:
     assert text.split("\n")[0] == "a | b" and max(map(len, text.split("\n"))) <= 80
 
 
-@given(st.text(alphabet=st.sampled_from(list("ab*_`#->|[]()!~\\\n\t 字\x1b\u202e0.1<&"))))
+@example("&#13;a&#x202e;")
+@example("<https://example.org/%0d%1b[2J>")
+@given(st.text(alphabet=st.sampled_from(list("ab*_`#->|[]()!~\\\n\t 字\x1b\u202e0.1<&;38x%:"))))
 def test_no_text_fails_or_steers_the_terminal(text: str) -> None:
     output = format_report(text, PLAIN_TERMINAL)
     assert sanitize(output) == output

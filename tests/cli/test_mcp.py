@@ -127,6 +127,22 @@ async def test_inspect_over_mcp_leaves_out_the_earliest_steps_of_a_long_run(
     assert [step["text"]["strangers_words"][0] for step in inspection["steps"]] == ["3", "4"]
 
 
+async def test_inspect_over_mcp_shows_the_newest_step_however_long_it_is(
+    harness: ApiHarness,
+) -> None:
+    run = await harness.take()
+    texts = ["0", "1 " + "x" * 90_000]
+    steps = [
+        Step(kind=StepKind.MESSAGE, iteration=0, body={"text": text, "source": "told"})
+        for text in texts
+    ]
+    await harness.write_steps(run, *steps)
+    async with connect(harness.path) as client:
+        inspection = await call(client, "inspect", run="last", text_characters=100_000)
+    assert inspection["earlier_steps_left_out"] == 1
+    assert [step["text"]["strangers_words"] for step in inspection["steps"]] == texts[1:]
+
+
 async def test_strangers_words_are_marked_and_stay_within_their_quotes(harness: ApiHarness) -> None:
     run = await harness.take()
     await harness.end(replace(run, taint=Taint.HIGH), report=EVIL)
@@ -151,7 +167,10 @@ async def test_a_run_that_takes_longer_than_the_client_waits_goes_on(harness: Ap
         assert run["remark"] == "it goes on; the tool inspect shows how far it is"
         again = await call(client, "run", routine="heartbeat", wait_seconds=0)
         assert again["id"] == run["id"]
-        assert again["remark"].startswith("it goes on")
+        assert again["remark"] == (
+            "this run was under way already; no other was started; "
+            "it goes on; the tool inspect shows how far it is"
+        )
 
 
 async def test_tell_over_mcp_asks_an_ended_run_anew(home: Any) -> None:

@@ -231,6 +231,7 @@ class Process:
             queue=self.executor,
             clock=self.clock,
             budget_ledger=self.budget_ledger,
+            redact=self.secrets.redact,
         )
 
     @cached_property

@@ -1,10 +1,19 @@
 """Skills: strict parsing, selection by a model, and reading by the tool."""
 
+import asyncio
+
 import pytest
 
-from daemon.agent.skill_choice import Direct, NeedClarification, Skills, parse_answer
+from daemon.agent.skill_choice import (
+    Direct,
+    NeedClarification,
+    Skills,
+    choose_skills,
+    parse_answer,
+)
 from daemon.definitions.skills import load_skills
-from daemon.errors import ToolFailed
+from daemon.errors import BadKey, OverBudget, ToolFailed
+from daemon.models import Usage
 from tests.acceptance.story import Vendor
 
 GUIDE = "---\nname: {name}\ndescription: {about}\n---\n# How\nDo it {name}-wise.\n"
@@ -96,6 +105,24 @@ def test_yaml_tags_construct_no_objects(tmp_path):
 )
 def test_unclear_routing_answer_selects_no_skill(answer, decision):
     assert parse_answer(answer, {"disk-care", "backup"}) == decision
+
+
+async def refuse(messages):
+    raise BadKey("the key is wrong")
+
+
+async def refuse_by_cap(messages):
+    raise OverBudget("the cap on spending is reached", rule="[budget] day")
+
+
+async def never_answer(messages):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("ask", [refuse, refuse_by_cap, never_answer])
+async def test_a_model_that_cannot_be_asked_for_skills_selects_none(ask):
+    choice = await choose_skills(ask, "Go.", [], [("backup", "For it.")], "", "en", timeout=0)
+    assert choice == (Direct(), Usage())
 
 
 def home_with(home, vendor, skills):

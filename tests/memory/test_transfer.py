@@ -87,6 +87,12 @@ async def move(source: Library, target: Library, *, change=lambda line: line) ->
             return
 
 
+@pytest.mark.parametrize("cursor", [f"item:{'9' * 20}", f"run:{'9' * 20}", "item:-1", "run:x"])
+async def test_a_cursor_that_no_page_has_returned_is_refused(library: Library, cursor: str) -> None:
+    with pytest.raises(ValueError, match=r"no row has the id|invalid literal"):
+        await library.db.read(lambda connection: transfer.export(connection, cursor))
+
+
 @pytest.mark.parametrize("line", ["[]", "1", "null", '"item"'])
 def test_a_line_that_is_no_object_is_named(line: str) -> None:
     with pytest.raises(Refused, match="line 7 is no line of an export: it is no JSON object"):

@@ -187,6 +187,97 @@ def test_policy_explain_says_that_an_allowed_request_to_a_private_host_is_not_ma
     assert "note" not in harness.policy(*call)[1]
 
 
+def test_policy_explain_refuses_a_routine_that_nothing_is_known_of(harness: PolicyHarness) -> None:
+    rule = '[[rule]]\ntool = "shell"\neffect = "ask"\nargv = ["x"]\nroutines = ["backup-*"]\n'
+    (harness.folder / "draft.toml").write_text(f"{POLICY}{rule}[routine.disky]\ntools = []\n")
+    (harness.folder / "routines" / "faulty.toml").write_text("nonsense")
+    call = ("explain", "--policy", "draft.toml", "--", "ls")
+    for name, hint in (
+        ("diksy", 'did you mean "disky"?'),
+        ("dayli", 'did you mean "daily"?'),
+        ("xyz", "without --routine"),
+        ("zzz/made", "without --routine"),
+    ):
+        code, out, err = harness.policy(*call[:3], "--routine", name, *call[3:])
+        assert (code, out, f"there is no routine {name!r}" in err, hint in err) == (
+            4,
+            "",
+            True,
+            True,
+        )
+    for name in ("daily", "faulty", "backup-db", "ask", "daily/made"):
+        assert harness.policy(*call[:3], "--routine", name, *call[3:])[0] == 0
+    assert harness.policy(*call[:3], "--routine", "disky", *call[3:])[0] == 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "--routine", "", "--", "ls"),
+        ("explain", "--tool", "", "x"),
+        ("backtest", "policy.toml", "--routine", ""),
+        ("suggest", ""),
+    ],
+)
+def test_an_empty_name_is_a_wrong_command_line(
+    harness: PolicyHarness, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        harness.policy(*words)
+    assert end.value.code == 2
+    assert "expected a name (found '')" in capsys.readouterr().err
+
+
+def test_policy_explain_says_how_to_ask_about_a_tool(harness: PolicyHarness) -> None:
+    for words, advice in (
+        (("file_write", "notes/x.md"), "explain --tool file_write notes/x.md;"),
+        (("file_write notes/x.md",), "explain --tool file_write notes/x.md;"),
+        (("http_request",), "explain --tool http_request URL;"),
+        (("shell", "df -h | head"), "explain --tool shell 'df -h | head';"),
+    ):
+        code, out, err = harness.policy("explain", *words)
+        assert (code, out, advice in err) == (2, "", True)
+    assert "the program shell" in harness.policy("explain", "--tool", "shell", "--", "shell")[1]
+    assert harness.policy("explain", "git", "log")[0] == 0
+    for line in ("", " "):
+        assert "the line is empty" in harness.policy("explain", line)[1]
+
+
+def test_policy_explain_refuses_an_unknown_tool_and_notes_an_unknown_server(
+    harness: PolicyHarness,
+) -> None:
+    code, out, err = harness.policy("explain", "--tool", "file_wirte", "x")
+    assert (code, out) == (4, "")
+    assert "there is no tool 'file_wirte'; did you mean \"file_write\"?" in err
+    code, out, _ = harness.policy("explain", "--tool", "files__read", "x")
+    assert (code, "note: the config has no MCP server files, so" in out) == (5, True)
+    server = '[mcp.files]\ncommand = ["server"]\n'
+    (harness.folder / "config.toml").write_text(server)
+    code, out, _ = harness.policy("explain", "--tool", "files__read", "x")
+    assert (code, "note:" in out) == (5, False)
+
+
+def test_policy_explain_warns_of_a_rule_that_lets_a_program_change_files(
+    harness: PolicyHarness,
+) -> None:
+    _, out, _ = harness.policy("explain", "--", "rm", "-rf", "/")
+    assert "  touches /\n" in out
+    assert '# it may change or delete files unasked; effect = "ask" asks a person first\n' in out
+    assert "  touches -x\n" in harness.policy("explain", "--", "rm", "./-x")[1]
+    assert "delete" not in harness.policy("explain", "--", "wc", "a.md")[1]
+
+
+def test_policy_test_says_why_a_file_cannot_be_read(harness: PolicyHarness) -> None:
+    (harness.folder / "binary").write_bytes(b"\xff\xfe")
+    for name, problem in (
+        ("missing", "missing: no such file\n"),
+        ("binary", "binary: is not UTF-8 text (byte 0xff in line 1)"),
+        ("routines", "routines: is a folder, not a file\n"),
+    ):
+        code, _, err = harness.policy("test", name)
+        assert (code, problem in err) == (78, True)
+
+
 def test_policy_test_compares_a_file_of_calls_with_expected_verdicts(
     harness: PolicyHarness,
 ) -> None:
@@ -293,7 +384,10 @@ def test_policy_suggest_without_a_journal_is_refused(harness: PolicyHarness) -> 
 def test_a_moment_that_has_yet_to_come_is_refused(harness: PolicyHarness) -> None:
     err = harness.policy("backtest", "policy.toml", "--since", "tomorrow")[2]
     assert "'tomorrow' has yet to come" in err
-    assert "is no moment" in harness.policy("backtest", "policy.toml", "--since", "soon")[2]
+    for words in (("backtest", "policy.toml"), ("suggest", "daily")):
+        for since in ("soon", ""):
+            code, _, err = harness.policy(*words, "--since", since)
+            assert (code, "is no moment" in err) == (2, True)
 
 
 def test_every_verb_knows_the_tools_of_ones_own(harness: PolicyHarness) -> None:
@@ -432,7 +526,7 @@ def test_suggest_shows_rules_for_what_an_observed_routine_was_denied_and_writes_
     assert (code, "is written; a daemon reads it by itself" in out) == (0, True)
     assert harness.policy("check")[0] == 0
     assert harness.policy("explain", "--routine", "daily", "--", "uptime")[0] == 0
-    assert harness.policy("explain", "--routine", "other", "--", "uptime")[0] == 5
+    assert harness.policy("explain", "--", "uptime")[0] == 5, "the rule is for daily alone"
     assert harness.policy("explain", "--routine", "daily", "--", "cat", ".env")[0] == 5
     assert 'mode = "observe"' in file.read_text(), "the trial goes on"
     code, out, _ = harness.policy("suggest", "daily")

@@ -208,7 +208,13 @@ def test_a_folder_is_named_once_several_files_in_it_were_asked_for(workspace: Pa
 @pytest.mark.parametrize(
     ("call", "comments"),
     [
-        (sh("touch src/x"), ["also with more words behind these"]),
+        (
+            sh("touch src/x"),
+            [
+                "also with more words behind these",
+                'it may change or delete files unasked; effect = "ask" asks a person first',
+            ],
+        ),
         (record_call("send", {"text": "x"}), ["every call of this tool, whatever it is given"]),
         (
             write_file("a.md", tainted=True),

@@ -158,6 +158,7 @@ def test_arguments_of_a_call_are_parsed_in_several_forms(raw_value: Any, argumen
         ("7", "not int"),
         ('{"a": NaN}', "NaN is not JSON"),
         ('{"a": Infinity}', "Infinity is not JSON"),
+        ('{"a": [1e999]}', "not JSON: 1e999 is larger than any number"),
         ("[" * 100_000, "nested too deeply"),
         (7, "not int"),
     ],

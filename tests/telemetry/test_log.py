@@ -120,6 +120,18 @@ def test_library_records_are_logged_from_warning_up(file: Path) -> None:
     )
 
 
+def test_a_library_that_logs_arguments_that_do_not_fit_goes_on_and_is_logged(file: Path) -> None:
+    fields = {"name": "apscheduler", "levelno": logging.WARNING, "levelname": "WARNING"}
+    record = logging.makeLogRecord({**fields, "msg": "%d jobs missed", "args": ("x",)})
+    # not by a logger: pytest's own handler of it raises
+    (handler,) = [
+        each for each in logging.getLogger().handlers if isinstance(each, _LibraryHandler)
+    ]
+    handler.handle(record)
+    (line,) = records(file)
+    assert (line["level"], line["message"]) == ("warning", "%d jobs missed")
+
+
 class HandMovedClock:
     """Seconds that pass when the test says so."""
 

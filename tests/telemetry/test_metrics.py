@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,6 +35,13 @@ def run(status=Status.SUCCEEDED, late=0.0, took=3.0, routine="daily", event=None
 
 def families(text):
     return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def test_counts_of_more_than_ten_digits_are_written_whole():
+    tokens = {("local", "m", "input"): 12_345_678_901}
+    text = Metrics().render(replace(NOTHING, tokens=tokens, size=98_765_432_109))
+    assert " 12345678901\n" in text
+    assert " 98765432109\n" in text
 
 
 def test_runs_deliveries_and_lateness_are_counted():

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.telemetry.redaction import MARK, Secrets
+from daemon.telemetry.redaction import MARK, Secrets, redact_json
 from tests.properties import scaled_settings
 
 CANARY = 'canary/7f3a+"\\ü key=='
@@ -99,6 +100,9 @@ def test_longer_of_two_overlapping_secrets_is_redacted_whole(secrets: Secrets) -
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_123", MARK),
         ("Authorization: Bearer abc.def", f"Authorization: {MARK}"),
         ("authorization=Basic dXNlcjpwYXNz", f"authorization={MARK}"),
+        ("Authorization: ApiKey XXX==", f"Authorization: {MARK}"),
+        ("authorization: AWS4-HMAC-SHA256 abc/def", f"authorization: {MARK}"),
+        ("Authorization: Bearer\n abc.def", f"Authorization: {MARK}"),
         ('{"Authorization": "token 12345"}', f'{{"Authorization": "{MARK}"}}'),
         ('{\\"authorization\\": \\"Bearer abc\\"}', f'{{\\"authorization\\": \\"{MARK}\\"}}'),
         ("curl -H 'x-api-key: 0123456789abcdef0123'", f"curl -H 'x-api-key: {MARK}'"),
@@ -114,6 +118,68 @@ def test_longer_of_two_overlapping_secrets_is_redacted_whole(secrets: Secrets) -
 )
 def test_text_that_looks_like_a_secret_is_redacted(text: str, expected: str) -> None:
     assert Secrets().redact(text) == expected
+
+
+# One of each kind that is known by how it begins.
+TOKENS = [
+    "sk-ant-api03-abcdefghij0123456789KLMNO",
+    "ghp_0123456789abcdefghij0123456789abcdef",
+    "github_pat_11ABCDEFG0123456789_abcdef",
+    "glpat-abcdefghij0123456789",
+    "xoxb-123456789012-abcdef",
+    "AIza" + "Ab1" * 11 + "cd",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ASIAIOSFODNN7EXAMPLE",
+    "npm_" + "Ab1" * 12,
+    "hf_" + "Ab" * 17,
+    "glsa_" + "Ab12" * 8 + "_0123abcd",
+    "glc_" + "Ab12" * 8,
+    "glptt-abcdefghij0123456789",
+    "dop_v1_" + "0a" * 32,
+    "SG." + "Ab" * 11 + "." + "Ab1" * 14,
+    "sk_live_0123456789abcdef",
+    "rk_prod_0123456789abcdef",
+    "pypi-AgE" + "Ab" * 25,
+    "AGE-SECRET-KEY-1" + "A1" * 29,
+    "xapp-1-A0123-45678-0123456789abcdef",
+    "ya29.abcdefghij0123456789",
+    "GOCSPX-" + "Ab12" * 7,
+    "shpat_" + "0a" * 16,
+    "hvs." + "Ab" * 40,
+    "dapi" + "0a" * 16,
+    "lin_api_" + "Ab" * 20,
+    "sq0atp-" + "Ab" * 11,
+    "sq0csp-" + "Ab" * 21 + "c",
+    "0123456789:AA" + "Ab1" * 11,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_123",
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("before", ["", "x ", "x\n", "\t", "x\r\n", "\x1b", "\u3002"])
+def test_a_token_behind_an_escape_is_redacted(before: str, token: str) -> None:
+    text = f"{before}{token}\n"
+    for line, rest in (
+        (text, f"{before}{MARK}\n"),
+        (json.dumps(text), json.dumps(f"{before}{MARK}\n")),
+        (json.dumps(json.dumps(text)), json.dumps(json.dumps(f"{before}{MARK}\n"))),
+        (repr(text), repr(f"{before}{MARK}\n")),
+        (quote(before) + token, quote(before) + MARK),
+    ):
+        assert Secrets().redact(line) == rest
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_token_inside_of_a_word_is_left_alone(token: str) -> None:
+    assert Secrets().redact(f"word{token}") == f"word{token}"
+
+
+@pytest.mark.parametrize("dump", [json.dumps, repr])
+def test_a_bearer_token_at_the_start_of_a_line_is_redacted_in_json(
+    dump: Callable[[str], str],
+) -> None:
+    text = "GET /\nBearer 0123456789abcdef0123\n"
+    assert Secrets().redact(dump(text)) == dump(f"GET /\nBearer {MARK}\n")
 
 
 @pytest.mark.parametrize("joint", ["-", "_", ""])
@@ -155,7 +221,7 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
         "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY-----", "authorization ", (
             "authorization: "
         ),
-        "authorization:bearer ", "api-key: ", "aws_secret_access_key ",
+        "authorization:bearer ", "api-key: ", "aws_secret_access_key ", r"\nghp_", "%20sk-", ":AA0",
     ],
 )  # fmt: skip
 def test_no_text_is_slow_to_search(piece: str) -> None:
@@ -190,6 +256,24 @@ def test_values_under_two_secret_keys_are_both_kept() -> None:
         f"{MARK} (3)": 3,
         "plain": 4,
     }
+
+
+class CountedText(str):
+    """A text that counts how often it is put into another."""
+
+    formatted = 0
+
+    def __format__(self, spec: str) -> str:
+        CountedText.formatted += 1
+        return super().__format__(spec)
+
+
+def test_each_of_many_secret_keys_is_numbered_once() -> None:
+    mark = CountedText(MARK)
+    before = CountedText.formatted
+    value = redact_json({f"key {number}": number for number in range(1000)}, lambda text: mark)
+    assert len(value) == 1000 and value[f"{MARK} (1000)"] == 999
+    assert CountedText.formatted - before == 999
 
 
 @pytest.mark.parametrize("raw", [b"gr\xfcner-hund-17", b"gr\xfcnerhund"])

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from daemon.models import Run, Status, Step, StepKind
+from daemon.runs.tracing import RunTracer
 from daemon.telemetry.span_exporter import SpanExporter, find_receiver
 from daemon.telemetry.spans import Span, span_id, spans_of_run, to_nanoseconds, trace_of
+from daemon.testing import TestApp
 from tests.acceptance.story import InProcessHome, Vendor
 from tests.fakes.vendor import FakeVendor
 from tests.replaying import ReplayedApp
@@ -473,6 +478,35 @@ async def test_cancelled_run_has_a_span(story: InProcessHome) -> None:
             await asyncio.to_thread(collector.wait, lambda receiver: len(receiver.spans) == 2)
             errors = {span.name: span.attributes["error.type"] for span in collector.spans}
             assert errors == {"chat llama": "CancelledError", "invoke_agent look": "cancelled"}
+
+
+async def test_a_damaged_run_is_left_out_and_does_not_keep_back_the_spans_of_others(
+    tmp_path: Path,
+) -> None:
+    app = TestApp(tmp_path)
+    app.write_routine("look", '[run]\nprompt = "Look around."\n')
+    spans: list[Span] = []
+    pipeline: Any = SimpleNamespace(add=spans.append, shutdown=lambda: None)
+    async with app:
+        app.model.enqueue("One.", "Two.", "Three.")
+        runs = [await app.run("look") for _ in range(3)]
+        store = app.daemon.store
+        with closing(sqlite3.connect(store.database.path, isolation_level=None)) as connection:
+            connection.execute("UPDATE run SET slot = ? WHERE id = ?", (b"\xff", runs[0].id))
+            connection.execute("UPDATE step SET body = ? WHERE run_id = ?", (b"\xff", runs[1].id))
+        tracer = RunTracer(
+            SpanExporter(lambda: pipeline),
+            store.journal,
+            settings=app.daemon.settings,
+            clock=app.clock,
+            redact=str,
+        )
+        for run in runs:
+            tracer.export_run(run.id)
+        await tracer.close()
+        left_out = app.log("traces.run_left_out")
+    assert [line["run"] for line in left_out] == [run.id for run in runs[:2]]
+    assert [span.attributes["gen_ai.conversation.id"] for span in spans] == [runs[2].id]
 
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -182,10 +182,12 @@ class Conversations:
         queue: RunStarter,
         clock: Clock,
         budget_ledger: BudgetLedger,
+        redact: Callable[[str], str],
     ) -> None:
+        """`redact` takes secrets out of what people say, before the journal has it."""
         self._journal, self._memory, self._settings = journal, memory, settings
         self._budget_ledger = budget_ledger
-        self._queue, self._clock = queue, clock
+        self._queue, self._clock, self._redact = queue, clock, redact
         self.inbox = Inbox()
         self._outcomes: dict[str, asyncio.Future[RoutedMessage | None]] = {}
         """What becomes of the messages that are being taken, by event; None: no run has it."""
@@ -224,7 +226,8 @@ class Conversations:
         the message, in one transaction. Raises Refused for a message that is empty, too long or
         withdrawn.
         """
-        text, session = _check_text(text), _session_key(session or DEFAULT_SESSION)
+        text, quotation = self._redact(_check_text(text)), self._redact(quotation)
+        session = _session_key(session or DEFAULT_SESSION)
         event = f"{session}/{event}"
         outcome = self._outcomes[event] = asyncio.get_running_loop().create_future()
         message = None
@@ -340,7 +343,7 @@ class Conversations:
         `key_values` of the table meta are written with the message, in one transaction.
         """
         message = await self._journal.runs.send_message(
-            run.id, _check_text(text), event=event, key_values=key_values
+            run.id, self._redact(_check_text(text)), event=event, key_values=key_values
         )
         if message is not None:
             self.inbox.put([message])
@@ -452,7 +455,7 @@ class Conversations:
             definition=routine.dump(),
             trigger=ASK,
             slot=self._clock.now(),
-            goal=text,
+            goal=self._redact(text),
             event=event,
             input=run_input,
         )

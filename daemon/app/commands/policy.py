@@ -7,9 +7,10 @@ import json
 import os
 import shlex
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from daemon.app.commands.policy_files import PolicyFiles
 from daemon.app.policy import explain_private_host, private_host_notes
 from daemon.app.trifecta import Trifecta, find_trifectas
 from daemon.cli.progress_bar import make_progress_bar, track
+from daemon.definitions.reading import decode
+from daemon.definitions.routines.folder import PSEUDO_ROUTINES
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.words import display
-from daemon.errors import ConfigError, Fault, NotFound, Refused
+from daemon.definitions.syntax import file_fault, unreadable_file_fault
+from daemon.definitions.words import did_you_mean, display, nearest
+from daemon.errors import ConfigError, Fault, NotFound, Refused, UnclearArgument
 from daemon.models import Effect, Json, Verdict
 from daemon.plurals import pluralize
 from daemon.policy.authoring.compare import Comparison, compare
@@ -47,7 +51,7 @@ def _since(options: Namespace) -> datetime:
     try:
         return parse_since(options.since, datetime.now().astimezone())
     except ValueError as error:
-        raise ConfigError(Fault(file="--since", key="", found="", problem=str(error))) from None
+        raise UnclearArgument(f"--since: {error}") from None
 
 
 def check(files: PolicyFiles, options: Namespace) -> int:
@@ -90,10 +94,11 @@ def _subject_of(trifecta: Trifecta) -> str:
 def explain_call(files: PolicyFiles, options: Namespace) -> int:
     """Print the verdict on one call, and its rules; the exit code tells the verdict, too."""
     policy = files.load(options.policy)
-    arguments = _arguments(options.tool, options.words)
-    explanation = explain(
-        policy, options.tool, arguments, routine=options.routine, tainted=options.tainted
-    )
+    notes = list(_check_tool(files, options.tool, options.words))
+    tool, routine = options.tool or "shell", options.routine or ""
+    _check_routine(files, policy, routine)
+    arguments = _arguments(tool, options.words)
+    explanation = explain(policy, tool, arguments, routine=routine, tainted=options.tainted)
     lines = [f"{OUTCOMES[explanation.verdict.effect]}: {_reason(explanation.verdict)}"]
     if explanation.verdict.alternative:
         lines.append(f"instead: {explanation.verdict.alternative}")
@@ -101,8 +106,8 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
     if explanation.verdict.effect is Effect.DENY:
         call = RecordedCall(
             run="",
-            routine=options.routine,
-            tool=options.tool,
+            routine=routine,
+            tool=tool,
             arguments=arguments,
             effect=Effect.DENY.value,
             approved=False,
@@ -119,20 +124,20 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
         ]
         lines += [f"  touches {', '.join(part.reads)}"] if part.reads else []
         lines += [f"  {rule.effect.value}: {rule.label}" for rule in part.rules]
-    refusals = [
+    notes += [
         refusal
         for part in explanation.parts
         if part.target is not None and explanation.verdict.effect is not Effect.DENY
         if (refusal := explain_private_host(policy, part.target))
     ]
-    lines += ["", *(f"note: {refusal}" for refusal in refusals)] if refusals else []
+    lines += ["", *(f"note: {note}" for note in notes)] if notes else []
     if rule:
         name = files.config.policy_path.name
         lines += ["", f"To allow it, add to {name}:", "", rule]
     value = {
         **_as_json(explanation.verdict),
         **({"suggested": rule} if rule else {}),
-        **({"notes": refusals} if refusals else {}),
+        **({"notes": notes} if notes else {}),
         "parts": [
             {
                 "text": part.text,
@@ -144,6 +149,49 @@ def explain_call(files: PolicyFiles, options: Namespace) -> int:
     }
     files.print_result(value, "\n".join(lines))
     return EXIT[explanation.verdict.effect]
+
+
+def _check_tool(files: PolicyFiles, tool: str | None, words: Sequence[str]) -> Iterator[str]:
+    """Yield a note if a tool may be unknown. Raises NotFound if there is none of that name, and
+    UnclearArgument if no tool is named and the first word is one.
+    """
+    tools = files.find_tool_names()
+    if tool is None:
+        first, *others = [*words[0].split(maxsplit=1), *words[1:]] or [""]
+        if first in tools - {"git"}:  # which is a program as well
+            argument = TOOLS.get(first, Tool()).argument
+            call = shlex.join(others) or argument.upper() or "{}"
+            raise UnclearArgument(
+                f"{first} is a tool, not a program: agentctl policy explain --tool {first} {call}; "
+                f"for a program of that name: --tool shell -- {first} …"
+            )
+    elif tool not in tools:
+        server, separator, _ = tool.partition("__")
+        if not separator:
+            raise NotFound(f"there is no tool {tool!r}; {did_you_mean(tool, tools)}")
+        if server not in files.config.mcp:
+            yield f"the config has no MCP server {server}, so no run has the tool {tool}"
+
+
+def _check_routine(files: PolicyFiles, policy: Policy, name: str) -> None:
+    """Raise NotFound for a name that neither a routine nor the policy has: explain would show what
+    holds for any other routine.
+    """
+    if not name:
+        return
+    own_name = name.partition("/")[0]  # in `maker/made` that of the maker
+    names = {*files.find_routine_names(), *policy.routines, *PSEUDO_ROUTINES}
+    if not names.isdisjoint((name, own_name)):
+        return
+    if any(fnmatchcase(name, pattern) for rule in policy.rules for pattern in rule.routines):
+        return
+    close_name = nearest(own_name, names - {*PSEUDO_ROUTINES})
+    hint = "without --routine, explain says what holds for every routine"
+    if close_name:
+        hint = f'did you mean "{close_name}"?'
+    raise NotFound(
+        f"there is no routine {name!r}, and the policy has no section or rule for it; {hint}"
+    )
 
 
 def _arguments(tool: str, words: Sequence[str]) -> Json:
@@ -229,11 +277,13 @@ def test(files: PolicyFiles, options: Namespace) -> int:
 def _read_cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
     """Return the cases of a file with their line numbers; ConfigError names every faulty line."""
     try:
-        text = file.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            Fault(file=str(file), key="", found="", problem=f"cannot be read: {error}")
-        ) from None
+        text = decode(file.read_bytes(), file)
+    except FileNotFoundError:  # no hint at what `agentd init` writes: it writes no calls
+        raise ConfigError(file_fault(file, "no such file")) from None
+    except IsADirectoryError:
+        raise ConfigError(file_fault(file, "is a folder, not a file")) from None
+    except OSError as error:
+        raise ConfigError(unreadable_file_fault(file, error)) from None
     cases: list[tuple[int, dict[str, Any]]] = []
     faults: list[Fault] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -271,7 +321,7 @@ def backtest(files: PolicyFiles, options: Namespace) -> int:
         files.state,
         files.config.store_url(os.environ),
         since=_since(options),
-        routine=options.routine,
+        routine=options.routine or "",
     )
     comparison = compare(track(calls, len(calls), make_progress_bar("judging")), new_policy)
     value = {

@@ -52,12 +52,19 @@ def _import_and_call(function: str) -> object:
     return call
 
 
+def _name(text: str) -> str:
+    """Return a name, or raise ArgumentTypeError if it is empty, as that of an unset variable is."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"expected a name (found {text!r})")
+    return text
+
+
 def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "check":
         parser.add_argument("file", nargs="?", type=Path, help="default: the policy of the config")
     elif name == "explain":
-        parser.add_argument("--routine", metavar="R", default="", help="as in this routine")
-        parser.add_argument("--tool", default="shell", help="default: shell")
+        parser.add_argument("--routine", metavar="R", type=_name, help="as in this routine")
+        parser.add_argument("--tool", type=_name, help="default: shell")
         parser.add_argument(
             "--tainted",
             action="store_true",
@@ -71,9 +78,9 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE.jsonl", help=f"lines like {example}")
     elif name == "backtest":
         parser.add_argument("file", type=Path, metavar="NEW.toml")
-        parser.add_argument("--routine", metavar="R", default="", help="calls of this routine only")
+        parser.add_argument("--routine", metavar="R", type=_name, help="calls of this routine only")
     elif name == "suggest":
-        parser.add_argument("routine")
+        parser.add_argument("routine", type=_name)
         parser.add_argument(
             "--with-tainted",
             action="store_true",

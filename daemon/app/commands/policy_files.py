@@ -16,6 +16,7 @@ from daemon.system.replace_file import replace_file
 
 if TYPE_CHECKING:
     from daemon.definitions.config.config import Config
+    from daemon.definitions.routines.folder import FolderContents
     from daemon.definitions.routines.routine import Routine
     from daemon.models import Json
     from daemon.policy.policy import Policy
@@ -95,16 +96,30 @@ class PolicyFiles:
 
     def load_routines(self) -> list[Routine]:
         """Return the routines that have no fault, with those that agents made."""
-        from daemon.definitions.routines.folder import AGENT_FOLDER, load_folder
+        return list(self._load_folder().routines.values())
+
+    def find_routine_names(self) -> set[str]:
+        """Return the names of all routines, also of those that have a fault."""
+        contents = self._load_folder()
+        return {*contents.routines, *contents.faults}
+
+    def find_tool_names(self) -> set[str]:
+        """Return the names of all tools but those of MCP servers, which are known once these
+        answer.
+        """
+        from daemon.policy.policy_file import TOOLS
+        from daemon.tools import user_tools
+
+        return {*TOOLS, *user_tools.load(self.config).names()}
+
+    def _load_folder(self) -> FolderContents:
+        from daemon.definitions.routines.folder import AGENT_FOLDER, FolderContents, load_folder
         from daemon.errors import ConfigError
 
         try:
-            contents = load_folder(
-                self.config.routines_path, agent_folder=self.state / AGENT_FOLDER
-            )
+            return load_folder(self.config.routines_path, agent_folder=self.state / AGENT_FOLDER)
         except ConfigError:
-            return []  # `validate` says what is wrong with them
-        return list(contents.routines.values())
+            return FolderContents()  # `validate` says what is wrong with them
 
     def print_result(self, value: Json, text: str) -> None:
         """Print `value` as JSON, or `text` for people."""

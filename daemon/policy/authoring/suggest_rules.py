@@ -44,6 +44,7 @@ _TAINTED = "the run had read what strangers wrote, who may have chosen these ver
 # What a rule allows besides the calls that it was made for, and of whom those may come.
 _ANY_ARGUMENTS = "every call of this tool, whatever it is given"
 _MORE_WORDS = "also with more words behind these"
+_MAY_CHANGE = 'it may change or delete files unasked; effect = "ask" asks a person first'
 _ANY_FOLDER = "a name without / stands for the files of that name in every folder"
 _STRANGERS = (
     "a run asked for some of it that had read what strangers wrote: they may have chosen it"
@@ -95,6 +96,8 @@ class RuleDraft:
             lines.append(_ANY_ARGUMENTS)
         if self.argv and not self.is_read_only:
             lines.append(_MORE_WORDS)
+            if self.tool == "shell":
+                lines.append(_MAY_CHANGE)
         if any("/" not in path for path in self.paths):
             lines.append(_ANY_FOLDER)
         if self.is_from_tainted_run:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, new_id
 from daemon.providers.capabilities import Capabilities
+from daemon.system.http_body import read_float
 
 # Tokens; no call has more. A larger count of a vendor is none.
 MAX_TOKENS = 50_000_000
@@ -192,7 +193,7 @@ def _reject_constant(constant: str) -> NoReturn:
 
 
 # Made once, as json.loads makes a decoder per call.
-_decode = json.JSONDecoder(parse_constant=_reject_constant).decode
+_decode = json.JSONDecoder(parse_constant=_reject_constant, parse_float=read_float).decode
 
 
 def repair_text(text: Any) -> str:

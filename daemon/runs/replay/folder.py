@@ -22,7 +22,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from daemon import __version__
-from daemon.agent.tool_calls import redact_json
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.syntax import file_fault
 from daemon.definitions.words import display, shorten
@@ -42,6 +41,7 @@ from daemon.runs.replay.frozen_models import (
 )
 from daemon.runs.replay.recorded_policy import mark_verdicts_by_files
 from daemon.system.http_body import TooManyValues, is_deeper, parse_json
+from daemon.telemetry.redaction import redact_json
 
 FORMAT = 1
 # What is read of a folder. The longest run of a real routine has some thousand steps, and the

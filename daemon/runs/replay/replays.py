@@ -15,7 +15,6 @@ from daemon.models import Json, new_id
 from daemon.policy.policy import Policy
 from daemon.providers.budget import RunBudget
 from daemon.providers.metered import MeteredProvider
-from daemon.providers.pricing import NANO
 from daemon.runs.replay.cassette import Cassette, load_cassette
 from daemon.runs.replay.compare import ReplayChange, ReplayResult
 from daemon.runs.replay.folder import format_files
@@ -108,10 +107,11 @@ class Replays:
                 models=metered_providers, prompt=prompt, current_policy=services.settings.policy
             ),
         )
-        rates = await services.budget_ledger.prices.load(chain[0].name, chain[0].model_name)
-        cost: float | None = 0.0
-        if chain[0].kind != "offline" and result.usage.total:
-            cost = rates.cost(result.usage) / NANO if rates else None
+        spending = services.journal.spending
+        await spending.wait_until_written()
+        _, tokens = await spending.get_total_of_run(budget.run)
+        # by the prices of the models that answered, of which one may be a fallback
+        cost = await spending.get_cost_of_run(budget.run) if tokens else 0.0
         return replace(result, cost=cost)
 
     def _provider_named(self, model: str, routine: Routine) -> LLMProvider:

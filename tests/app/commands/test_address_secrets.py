@@ -206,6 +206,19 @@ def test_headers_and_variables_named_like_a_secret_are_redacted() -> None:
     assert secrets.redact("Sup3rS3cretToken abcdefgh1234") == f"{MARK} {MARK}"
 
 
+def test_a_key_that_begins_with_a_slash_and_an_address_with_a_password_are_redacted(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "x7Qz81Rk93"
+    file.touch()
+    key, address = "/9j4AAQSkZJRgABAQEAYABgAAD+Q==", "postgres://ada:Sup3rS3cretPw@db/x"
+    secrets = Secrets()
+    secrets.add_environment({"API_KEY": key, "DATABASE_URL": address, "KEY_FILE": str(file)})
+    text = f"{key}, {address}, {file}"
+    assert secrets.redact(text) == f"{MARK}, postgres://{MARK}@db/x, {file}"
+    assert secrets.redact("Sup3rS3cretPw") == MARK
+
+
 def test_private_values_of_an_apprise_plugin_are_secrets() -> None:
     apprise = pytest.importorskip("apprise")
     from daemon.delivery.channels.apprise import private_values

@@ -14,6 +14,7 @@ from daemon.models import Run
 from daemon.runs.replay.cassette import load_cassette
 from daemon.runs.replay.play import replay
 from tests.replaying import ReplayedApp
+from tests.runs.replay.conftest import OTHER, ROUTINE
 
 STRICT = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
 ASKING = STRICT + '[[rule]]\ntool = "file_write"\neffect = "ask"\n'
@@ -150,6 +151,21 @@ async def test_replay_with_another_prompt_calls_the_same_model(app: ReplayedApp)
         assert result["differences"][0]["what"] == "the prompt differs"
         assert "+What is missing?" in result["differences"][0]["diff"]
         assert result["changed"] == "prompt"
+
+
+async def test_a_replay_that_a_fallback_answered_costs_what_the_fallback_costs(
+    app: ReplayedApp,
+) -> None:
+    config = (app.folder / "config.toml").read_text()
+    app.write("config.toml", config.replace(OTHER, "", 1))  # the first model has no answer left
+    app.write_routine("shop", f'{ROUTINE}fallback = ["other"]\n')
+    async with app:
+        run = await app.run("shop")
+        result = await app.parts.replays.replay(run.id, prompt="What is missing?")
+        assert len(app.model_named("other").calls) == 3
+        assert result["usd"] == pytest.approx(
+            (result["asked"]["input"] + 2 * result["asked"]["output"]) / 1e6
+        )
 
 
 async def test_a_spending_cap_applies_to_a_replay_with_another_model(app: ReplayedApp) -> None:
