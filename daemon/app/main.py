@@ -815,6 +815,8 @@ def new(options: CommandLine) -> int:
     add_location_options(parser, of_verb=True)
     # words of a schedule may stand before and behind options
     options = parser.parse_intermixed_args(options.verb_arguments, options)
+    if options.stdout and options.json:
+        parser.error("--stdout prints the file, which is TOML: it goes without --json")
     if not options.schedule and options.recipe is None:
         parser.error("say when it runs, as in: new NAME every day at 7; or name a --recipe")
     routine = compose(

@@ -41,6 +41,13 @@ def write_checks(out: OutputStream, checks: Sequence[Mapping[str, Any]]) -> None
                 f"{out.sign(check['state'])} {out.paint(check['name'], BOLD)}: "
                 f"{out.sanitize(check['fix'])}"
             )
-    fault_count = sum(check["state"] == "fail" for check in checks)
+    faults = [check["name"] for check in checks if check["state"] == "fail"]
+    warnings = [check["name"] for check in checks if check["state"] == "warn"]
     out.write_line()
-    out.write_line(f"{pluralize(fault_count, 'thing')} to mend" if fault_count else "all is well")
+    if warnings:
+        names = out.sanitize(", ".join(dict.fromkeys(warnings)))
+        out.write_line(
+            f"{out.sign('warn')} {pluralize(len(warnings), 'thing')} to look at: {names}"
+        )
+    is_well = not faults and not warnings
+    out.write_line("all is well" if is_well else f"{pluralize(len(faults), 'thing')} to mend")

@@ -32,6 +32,11 @@ def preview(call: Call) -> int:
             out.write_line(f"  {out.sanitize(part['name']):<16} {tokens}")
             if call.full:
                 write_text(out, part["text"], full=True, indent="    ")
+    definition = call.client.request("GET", f"/v1/routines/{quote(call.routine)}")["definition"]
+    if fact_names := [step["name"] for step in definition.get("gather", ())]:
+        out.write_line()
+        names = out.sanitize(", ".join(fact_names))
+        out.write_line(f"Not counted, as a preview gathers nothing: the facts {names}.")
     if left_out := answer["left_out"]:
         out.write_title("Left out")
         out.write_line(f"  {out.sanitize(describe_left_out(left_out))}")

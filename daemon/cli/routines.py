@@ -132,6 +132,8 @@ def _routine_row(routine: Mapping[str, Any], now: datetime, out: OutputStream) -
         next_start = state
     else:
         never = "by hand" if routine["by_hand"] else "on its event"
+        if is_over(routine):
+            never = "never again"
         next_start = format_instant(routine["next"], now, never=never)
     schedule = out.truncate(routine["words"], MAX_SCHEDULE_WIDTH)
     if routine["made_by"]:
@@ -143,6 +145,13 @@ def _routine_row(routine: Mapping[str, Any], now: datetime, out: OutputStream) -
         next_start,
         schedule,
     )
+
+
+def is_over(routine: Mapping[str, Any]) -> bool:
+    """Tell whether a routine starts by itself at fixed moments only, of which none is left."""
+    if routine["state"] != "on" or routine["next"] is not None:
+        return False
+    return all(words.startswith("once at ") for words in routine["words"].split("; or "))
 
 
 def show_routine(call: Call) -> int:

@@ -19,6 +19,7 @@ from daemon.cli.render import (
     parse_instant,
     short_id,
 )
+from daemon.cli.routines import is_over
 from daemon.durations import duration_in_words, parse_duration
 
 DEFAULT_START_COUNT = 10
@@ -57,11 +58,16 @@ def list_next_starts(call: Call) -> int:
         return call.print_json({"items": starts, "next": None})
     if not starts:
         if call.routine:
+            routine = call.client.request("GET", f"/v1/routines/{quote(call.routine)}")
             within = "" if days is None else f" within {days} days"
-            call.out.write_line(
+            text = (
                 f"{call.routine} starts at no known time{within}: agentctl why {call.routine} says "
                 "what it waits for."
             )
+            if is_over(routine):
+                words = call.out.sanitize(routine["words"])
+                text = f"{call.routine} never starts again by itself: it runs {words}."
+            call.out.write_line(text)
         elif days is None:
             call.out.write_line(
                 f"Nothing is scheduled: {NEW_ROUTINE_COMMAND} writes a routine with a schedule."

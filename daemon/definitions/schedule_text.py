@@ -99,7 +99,8 @@ _DATE = r"\d{1,2}(?:st|nd|rd|th)"
 _PART = "|".join(PARTS_OF_DAY)
 _FILE_LANDS = (
     r"(?:when|whenever|as soon as) (?:(?:a|any|another|new) )*(?:files?|something) "
-    r"(?:lands?|arrives?|appears?|is (?:put|dropped)) in(?:to)? (?:the folder )?(.+)"
+    r"(?:lands?|arrives?|appears?|changes?|is (?:put|dropped|changed)) in(?:to)? "
+    r"(?:the folder )?(.+)"
 )
 
 
@@ -122,21 +123,28 @@ def parse_schedule_text(text: str, zone: ZoneInfo, *, now: datetime) -> Trigger:
     if re.fullmatch(r"@[a-z]+|[\d*].*", text.strip()) and len(text.split()) in (1, 5):
         try:
             return {"cron": cron.parse(text).expr}
-        except cron.CronError:
-            if len(text.split()) == 5 and "*" in text:
+        except cron.CronError as error:
+            if len(text.split()) == 5 and ("*" in text or re.fullmatch(r"[\d\s,/-]+", text)):
                 raise UnclearScheduleError(
-                    text, "it looks like a crontab line, but is none"
+                    text, f"it looks like a crontab line, but is none: {error}"
                 ) from None
     words = _normalize(text)
     if re.fullmatch(r"@reboot|(?:on|at|when) (?:the )?(?:daemon )?(?:starts?|startup)", words):
         return {"on_start": True}
+    local_now = now.astimezone(zone)
     trigger = (
         _parse_file_arrival(text)
         or _parse_interval(words, text)
-        or _parse_once(words, text, zone)
-        or _parse_today_or_tomorrow(words, text, now.astimezone(zone))
+        or _parse_once(words, text, local_now)
+        or _parse_today_or_tomorrow(words, text, local_now)
         or _parse_days_and_times(words, text)
     )
+    if trigger is None and re.search(r"\bwebhooks?\b", words):
+        raise UnclearScheduleError(
+            text,
+            "for a webhook take a recipe that has one, as --recipe alert-triage does; "
+            "docs/webhooks.md tells more",
+        )
     if trigger is None:
         raise UnclearScheduleError(text)
     return trigger
@@ -204,8 +212,7 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
         remainder,
     )
     if hours:
-        begin = _parse_clock(hours[1] or hours[2] or hours[3], text)
-        end = _parse_clock(hours[4], text)
+        begin, end = _parse_hours(hours[1] or hours[2] or hours[3], hours[4], text)
         trigger["active_hours"] = f"{begin[0]:02}:{begin[1]:02}-{end[0]:02}:{end[1]:02}"
         remainder = (
             f"{remainder[: hours.start()].strip()} {remainder[hours.end() :].strip()}".strip()
@@ -216,6 +223,25 @@ def _parse_interval(words: str, text: str) -> Trigger | None:
             raise UnclearScheduleError(text, f"{remainder!r} goes with no such interval")
         trigger["active_days"] = days
     return trigger
+
+
+def _parse_hours(first: str, last: str, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return hour and minute of both ends. `9 to 5` is refused: it may be a day or a night."""
+    begin, end = _parse_clock(first, text), _parse_clock(last, text)
+    has_bare_hour = first.isdecimal() or last.isdecimal()
+    if not has_bare_hour or begin < end or not (1 <= begin[0] <= 12 and 1 <= end[0] <= 12):
+        return begin, end
+    short_begin, short_end = begin, ((end[0] + 12) % 24, end[1])
+    if last.endswith("am"):
+        short_begin, short_end = (begin[0] + 12, begin[1]), end
+    day = f"{short_begin[0]}:{short_begin[1]:02} to {short_end[0]}:{short_end[1]:02}"
+    if begin == end:
+        raise UnclearScheduleError(text, f"{day}, or around the clock? write {day}, or no hours")
+    raise UnclearScheduleError(
+        text,
+        f"{day}, or over midnight, {begin[0]}:{begin[1]:02} to {end[0]}:{end[1]:02}? write {day}, "
+        f"or {begin[0]:02}:{begin[1]:02} to {end[0]:02}:{end[1]:02}",
+    )
 
 
 # --- on days, at times
@@ -379,7 +405,8 @@ def _parse_clock(word: str, text: str, part_of_day: str = "") -> tuple[int, int]
 # --- once
 
 
-def _parse_once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
+def _parse_once(words: str, text: str, now: datetime) -> Trigger | None:
+    """Read `on 2026-12-01 at 9`; `now` is in the zone that is meant."""
     match = re.fullmatch(rf"(?:once )?(?:on |at )?(\d{{4}}-\d\d-\d\d)(?:t| at | )({_TIME})", words)
     if match is None:
         return None
@@ -388,7 +415,10 @@ def _parse_once(words: str, text: str, zone: ZoneInfo) -> Trigger | None:
         day = datetime.fromisoformat(match[1])
     except ValueError:
         raise UnclearScheduleError(text, f"{match[1]} is no date") from None
-    return {"at": day.replace(hour=hour, minute=minute, tzinfo=zone)}
+    start = day.replace(hour=hour, minute=minute, tzinfo=now.tzinfo)
+    if start <= now:
+        raise UnclearScheduleError(text, f"it is {now:%Y-%m-%d %H:%M} already")
+    return {"at": start}
 
 
 def _parse_today_or_tomorrow(words: str, text: str, now: datetime) -> Trigger | None:

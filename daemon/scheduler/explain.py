@@ -208,7 +208,10 @@ def _describe_run(run: Run, query: SlotQuery) -> str:
 
 
 def _explain_start(query: SlotQuery, row: SlotRow, slot: datetime) -> tuple[str, str]:
-    if query.schedule.prev(slot) == slot:
+    # the baseline also moves without a change of the file, as after a pause
+    is_changed = query.file_changed is not None and slot < query.file_changed
+    is_of_older_schedule = is_changed and slot < query.state.baseline
+    if query.schedule.prev(slot) == slot and not is_of_older_schedule:
         rule = query.schedule.rule(slot)
     else:
         rule = "the schedule it had then"

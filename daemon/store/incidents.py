@@ -476,9 +476,8 @@ def decide_deliveries(
     if run.status is Status.SUCCEEDED:
         close_incidents(connection, subject, run, zone, run.ended)
         return decided_deliveries
-    if run.status not in FAILURES or run.trigger in BY_HAND:
-        return decided_deliveries
-    if run.trigger == "ask" and decided_deliveries:  # each question of a chat is answered there
+    # whoever asks, in a chat too, is answered with the failure
+    if run.status not in FAILURES or run.trigger in BY_HAND or run.trigger == "ask":
         return decided_deliveries
     incident, is_alert = _count_failure(
         connection, subject, run.detail or run.status.value, run, run.ended, settings

@@ -71,6 +71,12 @@ async def test_new_with_stdout_prints_its_notes_beside_the_file(home):
     assert result.err.endswith(f"; write it again with --look {url}\n")
 
 
+async def test_new_takes_either_stdout_or_json(home):
+    result = await home.agentd("new", "x", "at 7", "--stdout", "--json")
+    assert (result.code, result.out) == (2, "")
+    assert "--stdout prints the file, which is TOML: it goes without --json" in result.err
+
+
 async def test_new_with_json_prints_file_and_next_starts(home):
     result = await home.agentd("new", "noon", "daily at noon", "--json")
     assert result.json["file"] == str(home.folder / "routines/noon.toml")

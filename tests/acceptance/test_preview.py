@@ -57,5 +57,9 @@ async def test_preview_is_a_table_and_with_full_the_whole_text(home):
         and "One busy person." not in short.out
     )
     assert "One busy person." in (await home.agentctl("preview", "care", "--full")).out
+    assert "Not counted" not in short.out
+    home.routine("care", ROUTINE + '[[gather]]\nname = "disks"\ntool = "sysinfo"\n')
+    short = await home.agentctl("preview", "care")
+    assert "Not counted, as a preview gathers nothing: the facts disks." in short.out
     result = await home.agentctl("preview", "cares")
     assert result.code == 4 and "did you mean 'care'" in result.err

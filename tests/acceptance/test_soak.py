@@ -109,7 +109,7 @@ async def test_kill_9_at_any_moment_loses_no_watched_file_and_no_chained_run(hom
         kills += 1
     await home.start()
     inputs: dict[str, dict[str, Any]] = {}
-    async with asyncio.timeout(200):
+    async with asyncio.timeout(600):
         while len(reported_files := await _reported_files(home, inputs)) < files:
             await asyncio.sleep(0.2)
         while not await _all_answered(home):

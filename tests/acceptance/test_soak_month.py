@@ -154,7 +154,7 @@ class Month:
         """Let hours pass until nothing is under way any more."""
         for name in ROUTINES:
             assert (await self.home.agentctl("pause", name)).code == 0
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(600):
             while True:
                 self.turn(HOUR)
                 status = (await self.home.agentctl("status", "--json")).json

@@ -495,3 +495,18 @@ async def test_an_invalid_edit_keeps_the_last_valid_routine_and_is_shown_in_the_
     await home.wait_for_log("definitions.reloaded", changed=["hello"])
     (item,) = (await home.agentctl("list", "--json")).json["items"]
     assert (item["words"], item["faults"]) == ("every 2 hours", [])
+
+
+async def test_a_routine_whose_only_moment_has_passed_never_starts_again(home):
+    home.routine("past", '[trigger]\nat = 2020-01-01T09:00:00Z\n[run]\nprompt = "x"\n')
+    home.routine("landing", '[trigger]\nwatch = ["inbox/*"]\n[run]\nprompt = "x"\n')
+    both = '[[trigger]]\nat = 2020-01-01T09:00:00Z\n[[trigger]]\nwatch = ["inbox/*"]\n'
+    home.routine("both", f'{both}[run]\nprompt = "x"\n')
+    await home.start()
+    lines = (await home.agentctl("list")).out.splitlines()
+    rows = {line.split()[1]: line for line in lines[1:]}
+    assert "never again" in rows["past"]
+    assert "on its event" in rows["landing"] and "on its event" in rows["both"]
+    result = await home.agentctl("next", "past")
+    assert result.out.startswith("past never starts again by itself: it runs once at 2020-01-01")
+    assert "landing starts at no known time" in (await home.agentctl("next", "landing")).out

@@ -19,6 +19,7 @@ from daemon.api.schemas import CheckView, ReloadView, views_of_faults
 from daemon.app.main import EXIT_CODES as CODES_WITHOUT_DAEMON
 from daemon.cli.call import DETACHED, EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.cli.client import Unreachable
+from daemon.cli.doctor import write_checks
 from daemon.cli.main import _report_unreachable
 from daemon.cli.progress import RunProgress
 from daemon.cli.render import OutputStream, parse_instant
@@ -110,6 +111,25 @@ async def test_list_shows_the_first_routines_before_it_has_asked_for_the_others(
     assert await process.wait() == 0
     server.close()
     await server.wait_closed()
+
+
+def test_doctor_is_not_all_well_where_it_warns() -> None:
+    def last_lines(*states: str) -> list[str]:
+        stream = io.StringIO()
+        checks = [
+            {"name": f"check {number}", "state": state, "found": "", "fix": ""}
+            for number, state in enumerate(states)
+        ]
+        write_checks(OutputStream(stream, {}), checks)
+        return stream.getvalue().rpartition("\n\n")[2].splitlines()
+
+    assert last_lines("ok", "ok") == ["all is well"]
+    assert last_lines("ok", "warn") == ["! 1 thing to look at: check 1", "0 things to mend"]
+    assert last_lines("fail", "warn", "warn") == [
+        "! 2 things to look at: check 1, check 2",
+        "1 thing to mend",
+    ]
+    assert last_lines("fail") == ["1 thing to mend"]
 
 
 async def test_list_shows_broken_and_paused_routines(harness: ApiHarness) -> None:

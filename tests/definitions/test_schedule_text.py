@@ -90,6 +90,19 @@ def cron(text: str) -> dict[str, object]:
             {"every": "30m", "active_hours": "08:00-22:00", "active_days": "1-5"},
         ),
         ("every 2 hours from 9am to 5pm", {"every": "2h", "active_hours": "09:00-17:00"}),
+        *[
+            (f"every hour {hours}", {"every": "1h", "active_hours": active_hours})
+            for hours, active_hours in (
+                ("between 9 and 17", "09:00-17:00"),
+                ("from 8 to 12", "08:00-12:00"),
+                ("between 22 and 6", "22:00-06:00"),
+                ("from 22:00 to 06:00", "22:00-06:00"),
+                ("between 09:00 and 05:00", "09:00-05:00"),
+                ("from 9pm to 5", "21:00-05:00"),
+                ("from 9 to 5pm", "09:00-17:00"),
+                ("between 9 and midnight", "09:00-00:00"),
+            )
+        ],
         ("every 2 hours on weekends", {"every": "2h", "active_days": "6,0"}),
         ("once on 2026-12-01 at 09:00", {"at": datetime(2026, 12, 1, 9, tzinfo=BERLIN)}),
         ("when the daemon starts", {"on_start": True}),
@@ -128,6 +141,7 @@ def cron(text: str) -> dict[str, object]:
         ("When a new file arrives in Inbox/Invoices/.", {"watch": ["Inbox/Invoices/*"]}),
         ("when files land in 'my inbox'", {"watch": ["my inbox/*"]}),
         ("whenever something is dropped into inbox/*.csv", {"watch": ["inbox/*.csv"]}),
+        ("when a file changes in notes", {"watch": ["notes/*"]}),
         ("when a file lands in the folder inbox/**/*.csv", {"watch": ["inbox/**/*.csv"]}),
     ],
 )
@@ -190,7 +204,35 @@ def test_common_schedule_phrases_are_parsed(text: str, trigger: dict[str, object
         ("on 31 february at 9am", "there is no such day"),
         ("on the 32nd at 9am", "a month has the days 1 to 31"),
         ("once on 2026-02-30 at 09:00", "2026-02-30 is no date"),
-        ("61 * * * *", "it looks like a crontab line, but is none"),
+        *[
+            (f"every hour {hours}", f"{why}; write it like")
+            for hours, why in (
+                (
+                    "between 9 and 5 on weekdays",
+                    (
+                        "9:00 to 17:00, or over midnight, 9:00 to 5:00? "
+                        "write 9:00 to 17:00, or 09:00 to 05:00"
+                    ),
+                ),
+                ("from 9 to 5", "write 9:00 to 17:00, or 09:00 to 05:00"),
+                ("between 8 and 6", "write 8:00 to 18:00, or 08:00 to 06:00"),
+                ("from 9am until 5", "write 9:00 to 17:00, or 09:00 to 05:00"),
+                ("from 9 to 5:30", "write 9:00 to 17:30, or 09:00 to 05:30"),
+                ("from 9 to 5am", "write 21:00 to 5:00, or 09:00 to 05:00"),
+                ("from noon to 5", "write 12:00 to 17:00, or 12:00 to 05:00"),
+                (
+                    "between 9 and 9",
+                    "9:00 to 21:00, or around the clock? write 9:00 to 21:00, or no hours",
+                ),
+            )
+        ],
+        ("once on 2026-11-24 at 16:20", "it is 2026-11-24 16:20 already"),
+        ("2020-01-01 09:00", "it is 2026-11-24 16:20 already"),
+        ("61 * * * *", "a crontab line, but is none: minute '61': 61 is not within 0-59"),
+        ("60 8 1 1 1", "a crontab line, but is none: minute '60': 60 is not within 0-59"),
+        ("0 0 31 2 *", "but is none: day of month '31': no month of these is so long"),
+        ("on a webhook", "--recipe alert-triage"),
+        ("when a webhook comes", "docs/webhooks.md"),
     ],
 )
 def test_ambiguous_phrase_is_refused_with_examples(text: str, why: str) -> None:
@@ -375,6 +417,19 @@ def test_interval_phrase_becomes_that_interval(count: int, unit: str) -> None:
         else f"every {unit}"
     )
     assert new_schedule.entries[0].every == timedelta(**{f"{unit}s": count})
+
+
+@scaled_settings(200)
+@given(st.integers(0, 23), st.integers(0, 23))
+def test_hours_without_am_and_pm_are_refused_where_they_may_be_a_day_or_a_night(
+    first: int, last: int
+) -> None:
+    text = f"every hour between {first} and {last}"
+    if 1 <= last <= first <= 12:
+        with pytest.raises(UnclearScheduleError, match=r"write \d"):
+            read(text)
+    else:
+        assert read(text)["active_hours"] == f"{first:02}:00-{last:02}:00"
 
 
 @scaled_settings(100)

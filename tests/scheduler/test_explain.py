@@ -364,6 +364,22 @@ HOURS = {
             "ran",
             "daily started on time for @, by the schedule it had then; run TVWXYZ12 succeeded.",
         ),
+        *[
+            (
+                {
+                    "rows": [row("02 09:00", Outcome.RAN, run="r")],
+                    "last_run": run(Status.SUCCEEDED),
+                    "baseline": "03 12:00",
+                    "file_changed": file_changed,
+                },
+                "ran",
+                f"daily started on time for @, by {rule}; run TVWXYZ12 succeeded.",
+            )
+            for file_changed, rule in (
+                ("03 12:00", "the schedule it had then"),
+                ("01 12:00", NINE),  # the baseline moved by a pause
+            )
+        ],
     ],
 )
 def test_why_names_the_rule_in_one_sentence(

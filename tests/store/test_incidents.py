@@ -196,6 +196,16 @@ async def test_a_failed_manual_run_opens_no_incident(ledger: Ledger, clock: Fake
     )
 
 
+@pytest.mark.parametrize("to", [[], [("chat", {})]])
+async def test_a_failed_question_opens_no_incident(
+    ledger: Ledger, clock: FakeClock, to: list[tuple[str, dict[str, object]]]
+) -> None:
+    ledger.journal.incidents.settings = IncidentSettings(to=("mail",))
+    await end_run(ledger, clock, trigger="ask", to=to)
+    assert await ledger.journal.incidents.find() == []
+    assert await list_deliveries(ledger.journal) == [], "whoever asked is told in the answer"
+
+
 async def test_file_and_log_targets_receive_every_failure_during_an_incident(
     ledger: Ledger, clock: FakeClock
 ) -> None:
