@@ -111,11 +111,18 @@ async def test_inspect_over_mcp_shows_calls_verdicts_and_results(harness: ApiHar
         assert "earlier_steps_left_out" not in inspection
 
 
-async def test_inspect_over_mcp_leaves_out_the_earliest_steps_of_a_long_run(
-    harness: ApiHarness,
+@pytest.mark.parametrize(
+    ("texts", "left_out"),
+    [
+        ([f"{number} " + "x" * 20_000 for number in range(5)], 3),
+        (["0", "1 " + "x" * 90_000], 1),  # the newest is shown, however long it is
+    ],
+    ids=["long-run", "long-step"],
+)
+async def test_inspect_over_mcp_leaves_out_the_earliest_steps(
+    harness: ApiHarness, texts: list[str], left_out: int
 ) -> None:
     run = await harness.take()
-    texts = [f"{number} " + "x" * 20_000 for number in range(5)]
     steps = [
         Step(kind=StepKind.MESSAGE, iteration=0, body={"text": text, "source": "told"})
         for text in texts
@@ -123,24 +130,8 @@ async def test_inspect_over_mcp_leaves_out_the_earliest_steps_of_a_long_run(
     await harness.write_steps(run, *steps)
     async with connect(harness.path) as client:
         inspection = await call(client, "inspect", run="last", text_characters=100_000)
-    assert inspection["earlier_steps_left_out"] == 3
-    assert [step["text"]["strangers_words"][0] for step in inspection["steps"]] == ["3", "4"]
-
-
-async def test_inspect_over_mcp_shows_the_newest_step_however_long_it_is(
-    harness: ApiHarness,
-) -> None:
-    run = await harness.take()
-    texts = ["0", "1 " + "x" * 90_000]
-    steps = [
-        Step(kind=StepKind.MESSAGE, iteration=0, body={"text": text, "source": "told"})
-        for text in texts
-    ]
-    await harness.write_steps(run, *steps)
-    async with connect(harness.path) as client:
-        inspection = await call(client, "inspect", run="last", text_characters=100_000)
-    assert inspection["earlier_steps_left_out"] == 1
-    assert [step["text"]["strangers_words"] for step in inspection["steps"]] == texts[1:]
+    assert inspection["earlier_steps_left_out"] == left_out
+    assert [step["text"]["strangers_words"] for step in inspection["steps"]] == texts[left_out:]
 
 
 async def test_strangers_words_are_marked_and_stay_within_their_quotes(harness: ApiHarness) -> None:
